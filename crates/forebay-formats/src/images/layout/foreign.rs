@@ -4,6 +4,7 @@
 //! are refused with advice, unless `--layout` or `--labels` selects how to read them.
 
 use crate::error::{Error, Result};
+use crate::finding::escape;
 use crate::images::walk::Top;
 use crate::key_path::split_name;
 use crate::records::{PICKLED, RecordFormat};
@@ -25,6 +26,26 @@ const EXTRACT: &str = "write its images to a directory for each class, or to one
 const PACK_BELOW: &str = "pack the directory that has a directory for each class, or give a CSV file of labels with --labels FILE";
 
 impl ForeignTree {
+    fn new(format: &'static str, sign: impl Into<String>, advice: &'static str) -> Self {
+        let sign = sign.into();
+        Self {
+            format,
+            sign,
+            advice,
+        }
+    }
+
+    /// Returns a tree in a format that `convert` reads.
+    fn read(format: RecordFormat, sign: impl Into<String>) -> Self {
+        Self::new(format.title(), sign, format.advice())
+    }
+
+    /// Returns the tree as seen from the directory above.
+    fn below(self, dir: &str) -> Self {
+        let sign = format!("{dir}/{}", self.sign);
+        Self { sign, ..self }
+    }
+
     pub(crate) fn into_error(self, top: PathBuf) -> Error {
         Error::ForeignTree {
             path: top,
@@ -71,10 +92,7 @@ pub(super) fn refuse(top: &Top<'_>) -> Result<()> {
     for dir in parts {
         if found.is_none() {
             let below = labelled_elsewhere(&top.below(dir.as_bytes())?)?;
-            found = below.map(|tree| ForeignTree {
-                sign: format!("{dir}/{}", tree.sign),
-                ..tree
-            });
+            found = below.map(|tree| tree.below(dir));
         }
     }
     match found {
@@ -85,60 +103,37 @@ pub(super) fn refuse(top: &Top<'_>) -> Result<()> {
 
 fn labelled_elsewhere(top: &Top<'_>) -> Result<Option<ForeignTree>> {
     let names = Names::of(top);
-    let tree = |format, sign: String, advice| {
-        Ok(Some(ForeignTree {
-            format,
-            sign,
-            advice,
-        }))
-    };
-    let read = |format: RecordFormat, sign| tree(format.title(), sign, format.advice());
+    let read = |format, sign: &str| Ok(Some(ForeignTree::read(format, sign)));
+    let other = |format, sign: &str| Ok(Some(ForeignTree::new(format, sign, WRITE_LABELS)));
     if let Some(sign) = coco_sign(top, &names)? {
-        return read(RecordFormat::COCO, sign);
+        return read(RecordFormat::COCO, &sign);
     }
     let dir = |name: &str| names.dirs.contains(&name);
     if let Some(year) = names.dir(|name| name == "VOCdevkit" || is_year(name, "VOC")) {
-        return read(RecordFormat::VOC, format!("{year}/"));
+        return read(RecordFormat::VOC, &format!("{year}/"));
     }
     if dir("JPEGImages") && (dir("Annotations") || dir("ImageSets")) {
-        return read(RecordFormat::VOC, "JPEGImages/".into());
+        return read(RecordFormat::VOC, "JPEGImages/");
     }
     if let Some(sign) = names.file(is_open_images) {
-        return read(RecordFormat::OPEN_IMAGES, sign.into());
+        return read(RecordFormat::OPEN_IMAGES, sign);
     }
     if dir("images") && dir("labels") {
-        return tree(
-            "a YOLO dataset",
-            "images/ beside labels/".into(),
-            WRITE_LABELS,
-        );
+        return other("a YOLO dataset", "images/ beside labels/");
     }
-    if dir("leftImg8bit") || dir("img_align_celeba") {
-        let sign = names.dir(|name| name == "leftImg8bit" || name == "img_align_celeba");
-        return tree(
-            "a dataset with labels of its own",
-            format!("{}/", sign.unwrap_or_default()),
-            WRITE_LABELS,
-        );
+    let has_own_labels = |name: &str| name == "leftImg8bit" || name == "img_align_celeba";
+    if let Some(dir) = names.dir(has_own_labels) {
+        return other("a dataset with labels of its own", &format!("{dir}/"));
     }
     if let Some(tree) = with_sidecars(top, &names)? {
         return Ok(Some(tree));
     }
-    match names.dir(holds_images) {
-        Some(images)
-            if names
-                .dirs
-                .iter()
-                .all(|name| *name == images || is_beside_images(name)) =>
-        {
-            tree(
-                "a dataset with all images in one directory",
-                format!("{images}/"),
-                PACK_BELOW,
-            )
-        }
-        _ => Ok(None),
-    }
+    let images = names.dir(holds_images).filter(|images| {
+        let mut dirs = names.dirs.iter();
+        dirs.all(|name| name == images || is_beside_images(name))
+    });
+    let format = "a dataset with all images in one directory";
+    Ok(images.map(|images| ForeignTree::new(format, format!("{images}/"), PACK_BELOW)))
 }
 
 /// Returns whether a directory usually holds images of all classes, judged by its name.
@@ -229,8 +224,7 @@ fn with_sidecars(top: &Top<'_>, names: &Names<'_>) -> Result<Option<ForeignTree>
             continue;
         }
         if let Some(tree) = sidecars(&top.below(dir.as_bytes())?, below) {
-            let sign = format!("{dir}/{}", tree.sign);
-            return Ok(Some(ForeignTree { sign, ..tree }));
+            return Ok(Some(tree.below(dir)));
         }
     }
     Ok(None)
@@ -252,21 +246,13 @@ fn sidecars(top: &Top<'_>, endings: &[&str]) -> Option<ForeignTree> {
     });
     // Fewer sidecars than half of the images may be there by accident.
     let (ending, first, _) = found.find(|(_, _, count)| *count > 0 && count * 2 >= stems.len())?;
-    let webdataset = RecordFormat::WEBDATASET;
-    let (format, advice) = match *ending {
+    let format = match *ending {
         // Captions in a tar are samples of WebDataset.
-        ".txt" if !top.is_archive() => (
-            "images with text files (YOLO labels or captions)",
-            WRITE_LABELS,
-        ),
-        ".xml" => ("images with XML annotations", WRITE_LABELS),
-        _ => (webdataset.title(), webdataset.advice()),
+        ".txt" if !top.is_archive() => "images with text files (YOLO labels or captions)",
+        ".xml" => "images with XML annotations",
+        _ => return Some(ForeignTree::read(RecordFormat::WEBDATASET, escape(first?))),
     };
-    Some(ForeignTree {
-        format,
-        sign: crate::finding::escape(first?),
-        advice,
-    })
+    Some(ForeignTree::new(format, escape(first?), WRITE_LABELS))
 }
 
 /// Formats that store images inside their own files, by extension.
@@ -289,10 +275,7 @@ pub(crate) fn container(top: &Top<'_>) -> Result<Option<ForeignTree>> {
     for dir in top.dirs.iter().take(DIRS_LOOKED_AT) {
         if found.is_none() {
             let below = container_in(&top.below(dir)?);
-            found = below.map(|tree| ForeignTree {
-                sign: format!("{}/{}", crate::finding::escape(dir), tree.sign),
-                ..tree
-            });
+            found = below.map(|tree| tree.below(&escape(dir)));
         }
     }
     Ok(found)
@@ -300,25 +283,15 @@ pub(crate) fn container(top: &Top<'_>) -> Result<Option<ForeignTree>> {
 
 fn container_in(top: &Top<'_>) -> Option<ForeignTree> {
     let names = Names::of(top);
-    let tree = |format, sign: &str, advice| {
-        Some(ForeignTree {
-            format,
-            sign: sign.to_owned(),
-            advice,
-        })
-    };
     // A Zarr store is a directory.
     let stores = names.dirs.iter().filter(|name| name.ends_with(".zarr"));
     let all: Vec<&str> = names.files.iter().chain(stores).copied().collect();
     if let Some((format, name)) = RecordFormat::detect(&all) {
-        return tree(format.title(), name, format.advice());
+        return Some(ForeignTree::read(format, name));
     }
-    for (format, endings) in CONTAINERS {
-        let all = names.files.iter().chain(&names.dirs);
-        let mut named = all.filter(|name| endings.iter().any(|ending| name.ends_with(ending)));
-        if let Some(name) = named.next() {
-            return tree(format, name, EXTRACT);
-        }
-    }
-    None
+    CONTAINERS.iter().find_map(|(format, endings)| {
+        let mut all = names.files.iter().chain(&names.dirs);
+        let name = all.find(|name| endings.iter().any(|ending| name.ends_with(ending)))?;
+        Some(ForeignTree::new(format, *name, EXTRACT))
+    })
 }
