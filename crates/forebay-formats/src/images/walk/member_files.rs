@@ -19,9 +19,6 @@ pub(crate) fn collect(
 ) -> (FileList, FindingList) {
     let mut chunk = FileListBuilder::new(name);
     let mut findings = FindingList::default();
-    let note = |findings: &mut FindingList, action, reason, path: &[u8], detail: &str| {
-        findings.push(&Finding::new(action, reason, path, detail));
-    };
     // The layout reports ignored entries at the top of a split.
     let top_is_reported = name.is_empty();
     let prefix = if split_dir.is_empty() {
@@ -59,13 +56,8 @@ pub(crate) fn collect(
         match member.kind {
             ContentKind::Image => {
                 if let Some(detail) = too_large(member.size) {
-                    note(
-                        &mut findings,
-                        Action::Skipped,
-                        Reason::TooLarge,
-                        member.path,
-                        &detail,
-                    );
+                    let (action, reason) = (Action::Skipped, Reason::TooLarge);
+                    findings.push(&Finding::new(action, reason, member.path, detail));
                     continue;
                 }
                 if entered != Some(dir) {
@@ -79,22 +71,14 @@ pub(crate) fn collect(
             }
             ContentKind::OtherImage(format) => {
                 chunk.leave_out(key.to_vec(), member.size, Some(member.place));
-                note(
-                    &mut findings,
-                    Action::Skipped,
-                    Reason::OtherFormat,
-                    member.path,
-                    format,
-                )
+                let (action, reason) = (Action::Skipped, Reason::OtherFormat);
+                findings.push(&Finding::new(action, reason, member.path, format));
             }
             _ if is_list_path(member.path) => {}
-            _ => note(
-                &mut findings,
-                Action::Ignored,
-                Reason::NotAnImage,
-                member.path,
-                "",
-            ),
+            _ => {
+                let (action, reason) = (Action::Ignored, Reason::NotAnImage);
+                findings.push(&Finding::new(action, reason, member.path, ""));
+            }
         }
     }
     note_aside(aside, split_dir, top_is_reported, &mut findings);
