@@ -12,7 +12,6 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_shard::RecordBlock;
 
-use super::raw::RawImage;
 use crate::error::{Error, Result};
 
 /// Limit of the spare memory for later reads: the difference between peak and current use, or if that is larger
@@ -201,12 +200,6 @@ impl ExtentBuffer {
             self.spare.push(block);
             self.trim();
         }
-    }
-
-    /// Releases the extents that encoded images hold.
-    pub(super) fn release_images(&mut self, images: impl IntoIterator<Item = RawImage>) {
-        let extents = images.into_iter().filter_map(RawImage::into_extent);
-        extents.for_each(|extent| self.release(extent));
     }
 
     /// Cancels pending reads.

@@ -15,7 +15,7 @@ use forebay_image::{ImageError, Limits, probe};
 use forebay_options::OnError;
 
 use super::batch_buffer::BatchBuffer;
-use super::extent::Extent;
+use super::extent::{Extent, ExtentBuffer};
 use crate::columns::{Columns, SampleColumns};
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -101,11 +101,12 @@ impl RawImage {
         }
     }
 
-    /// Returns the referenced extent, which the caller releases.
-    pub(super) fn into_extent(self) -> Option<Arc<Extent>> {
-        match self.bytes {
-            Stored::Own(_) => None,
-            Stored::Held { extent, .. } => Some(extent),
+    /// Releases the extents that images reference.
+    pub(super) fn release(images: impl IntoIterator<Item = RawImage>, store: &mut ExtentBuffer) {
+        for image in images {
+            if let Stored::Held { extent, .. } = image.bytes {
+                store.release(extent);
+            }
         }
     }
 

@@ -210,7 +210,7 @@ impl State {
         self.store.forget_reads();
         self.unfinished = 0;
         for making in self.making.drain(..) {
-            self.store.release_images(making.images);
+            RawImage::release(making.images, &mut self.store);
         }
         self.front = 0;
         self.allocating = false;
@@ -435,7 +435,7 @@ impl State {
         let at = usize::try_from(batch.wrapping_sub(self.front)).unwrap_or(usize::MAX);
         let Some(making) = self.making.get_mut(at).filter(|_| current) else {
             let image = result.ok().flatten().and_then(|done| done.image);
-            self.store.release_images(image);
+            RawImage::release(image, &mut self.store);
             return None;
         };
         making.left -= 1;
@@ -489,7 +489,7 @@ impl State {
         images: Vec<RawImage>,
         result: Result<Gathered, Error>,
     ) {
-        self.store.release_images(images);
+        RawImage::release(images, &mut self.store);
         if generation != self.generation {
             return;
         }
