@@ -452,7 +452,7 @@ impl Monitor {
     /// Returns the times of all reads since the start.
     #[must_use]
     pub fn reads(&self) -> ReadTimes {
-        self.shared.reads.read()
+        self.shared.reads()
     }
 }
 

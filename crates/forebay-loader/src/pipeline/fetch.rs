@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_shard::RecordBlock;
 
-use super::Shared;
 use super::extent::Extent;
+use super::shared::Shared;
 use super::state::Working;
 use crate::error::{Error, Result};
 use crate::stats::Activity;
@@ -20,7 +19,7 @@ const TOLD_AHEAD: usize = 8;
 
 /// Reads until the pipeline is stopped, as reader number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
-    let clock = &shared.readers[me];
+    let clock = &shared.telemetry.readers[me];
     while let Some((extent, block, coming)) = take(shared, me) {
         clock.switch(Activity::Busy);
         for piece in &coming {
@@ -32,8 +31,7 @@ pub(super) fn run(shared: &Shared, me: usize) {
         state.store.finish(&extent, data);
         state.wake_waiting(&extent);
         state.store.release(extent);
-        state.advance(&*shared.source);
-        shared.wake(&state);
+        shared.advance(&mut state);
     }
 }
 
@@ -55,37 +53,30 @@ fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Ran
             shared.wake(&state);
             return Some((extent, block, coming));
         }
-        state.advance(&*shared.source);
-        shared.wake(&state);
+        shared.advance(&mut state);
         if state.store.has_reads() {
             continue;
         }
         // The memory budget is exhausted.
-        shared.readers[me].switch(Activity::Blocked);
-        state.idle_readers += 1;
-        state = Shared::wait(&shared.to_readers, state);
-        state.idle_readers -= 1;
+        shared.telemetry.readers[me].switch(Activity::Blocked);
+        state = shared.signals.readers.wait(state);
     }
 }
 
 fn read(shared: &Shared, extent: &Extent, mut block: RecordBlock) -> Result<RecordBlock> {
     let piece = &extent.records;
-    let begun = shared.levels.begin();
+    let begun = shared.telemetry.begin_read();
     let result = catch_unwind(AssertUnwindSafe(|| {
         shared.source.read(piece, &mut block)?;
         shared.source.stored_bytes(piece)
     }));
-    let bytes = result
-        .as_ref()
-        .map(|bytes| bytes.as_ref().map_or(0, |&bytes| bytes));
-    let took = shared.levels.end(&begun, bytes.unwrap_or(0));
+    let bytes = match &result {
+        Ok(Ok(bytes)) => Some(*bytes),
+        _ => None,
+    };
+    shared.telemetry.end_read(&begun, bytes);
     match result {
-        Ok(Ok(bytes)) => {
-            shared.bytes_read.fetch_add(bytes, Ordering::Relaxed);
-            shared.reads.took(took);
-            Ok(block)
-        }
-        Ok(Err(error)) => Err(error),
+        Ok(read) => read.map(|_| block),
         Err(_) => Err(Error::Record {
             place: Box::new(shared.source.place(piece.start)),
             what: format!(

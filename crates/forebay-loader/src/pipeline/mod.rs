@@ -1,7 +1,9 @@
 //! The pipeline: fetch, decode, transform and batch, on threads that the loader owns.
 //!
-//! This module owns the threads, and `shared` their wake-ups. `state` tracks the work, `planner` and `extent`
-//! determine the reads, and `batch_buffer` gives threads access to batch buffers.
+//! This module owns the threads. `fetch` and `work` are what they do, and `shared` is what they share, with their wake-ups.
+//! `state`
+//! tracks the work, under one lock. `planner` and `extent` determine the reads, and `batch_buffer` gives threads access to
+//! batch buffers.
 //!
 //! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes
 //! or allocates.
@@ -14,14 +16,15 @@ mod finished_batch;
 mod planner;
 mod raw;
 mod shared;
+mod signal;
 mod sizes;
 mod state;
 mod task;
+mod telemetry;
 mod waits;
 mod work;
 
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,16 +32,17 @@ use forebay_batch::BufferPool;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
-use crate::options::{Machine, Options, usable_cores};
+use crate::options::{Machine, Options};
 use crate::plan::Selection;
 use crate::source::Source;
-use crate::stats::{Activity, Clock, CpuTime, Levels, MachineCpu, ReadClock, process_cpu_time};
 use cores::CpuShares;
 pub(crate) use finished_batch::FinishedBatch;
-use planner::{Planner, Reach, most_readers};
+use planner::{Planner, Planning, Reach, most_readers};
 pub(crate) use shared::Shared;
+use shared::Signals;
 use sizes::Sizes;
 use state::State;
+use telemetry::Telemetry;
 
 /// Timeout for joining the threads when a loader is dropped. Only a blocked read takes longer. It
 /// cannot be interrupted, so its thread is left behind and ends with the read.
@@ -51,7 +55,7 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    /// Starts threads that make batches from `position` of `epoch` on. `options` must be resolved, `selection` is
+    /// Starts threads that make batches from `at` on, an epoch and a position. `options` must be resolved, `selection` is
     /// made from them, and `mean_bytes` is the mean size of a sample.
     pub(crate) fn start(
         source: Box<dyn Source>,
@@ -59,7 +63,7 @@ impl Pipeline {
         columns: Option<Columns>,
         (selection, mean_bytes): (Selection, u64),
         pool: Option<BufferPool>,
-        (epoch, position): (u64, u64),
+        at: (u64, u64),
     ) -> Result<Pipeline> {
         let machine = Machine::new(&options)?;
         let batches = options.batches(selection.len() * options.sampling.times())?;
@@ -80,14 +84,13 @@ impl Pipeline {
             _ => (machine.readers, reach(machine.readers)),
         };
         let machine = Machine { readers, ..machine };
-        let planner = Planner::new(
-            selection.clone(),
-            options.clone(),
+        let planning = Planning {
+            selection,
+            options: options.clone(),
             batches,
             reach,
-            epoch,
-            position,
-        )?;
+        };
+        let planner = Planner::new(planning.clone(), at)?;
         let batch_bytes = options.batch_bytes()?;
         let sizes = Sizes::new(&options, &machine, batch_bytes, columns.is_some());
         let for_batches = (batch_bytes as u64).saturating_mul(machine.batches_ahead as u64);
@@ -105,37 +108,13 @@ impl Pipeline {
             source,
             options,
             columns,
-            selection,
-            batches,
-            reach,
+            planning,
             planned_bytes,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
-            pixel_bytes: sizes.pixel_bytes as usize,
-            state: Mutex::new(State::new(&sizes, planner, reach)),
-            to_readers: Condvar::new(),
-            to_workers: Condvar::new(),
-            to_trainer: Condvar::new(),
-            ended: Condvar::new(),
-            readers: (0..machine.readers)
-                .map(|_| Clock::new(Activity::Blocked))
-                .collect(),
-            levels: Levels::new(machine.readers),
-            workers: (0..machine.threads)
-                .map(|_| Clock::new(Activity::Starved))
-                .collect(),
-            trainer: Clock::new(Activity::Busy),
-            began: Instant::now(),
             cores,
-            usable_cores: usable_cores(),
-            workers_cpu: CpuTime::default(),
-            cpu_before: process_cpu_time(),
-            machine_before: MachineCpu::read(),
-            transform_ns: AtomicU64::new(0),
-            images: AtomicU64::new(0),
-            fast_images: AtomicU64::new(0),
-            batches_out: AtomicU64::new(0),
-            bytes_read: AtomicU64::new(0),
-            reads: ReadClock::default(),
+            state: Mutex::new(State::new(&sizes, planner, reach)),
+            signals: Signals::default(),
+            telemetry: Telemetry::new(machine.readers, machine.threads),
         });
         let mut pipeline = Pipeline {
             shared,
@@ -175,20 +154,7 @@ impl Pipeline {
 
     /// Discards prepared batches and continues at another position.
     pub(crate) fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
-        let shared = &*self.shared;
-        let planner = Planner::new(
-            shared.selection.clone(),
-            shared.options.clone(),
-            shared.batches,
-            shared.reach,
-            epoch,
-            position,
-        )?;
-        let mut state = shared.lock();
-        state.restart(planner);
-        state.advance(&*shared.source);
-        shared.wake(&state);
-        Ok(())
+        self.shared.seek((epoch, position))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -207,10 +173,7 @@ impl Drop for Pipeline {
             let Some(left) = until.checked_duration_since(Instant::now()) else {
                 return;
             };
-            state = match self.shared.ended.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            state = self.shared.signals.ended.wait_for(state, left);
         }
         // `Arc`s of `Shared` may outlive the pipeline, but records and batches are freed here.
         state.clear();
@@ -230,13 +193,11 @@ impl Drop for Ending<'_> {
         let mut state = self.0.lock();
         state.alive -= 1;
         if std::thread::panicking() {
-            let name = std::thread::current()
-                .name()
-                .unwrap_or("a thread")
-                .to_owned();
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("a thread").to_owned();
             state.crashed.get_or_insert(name);
-            self.0.to_trainer.notify_all();
+            self.0.signals.trainer.wake_all();
         }
-        self.0.ended.notify_all();
+        self.0.signals.ended.wake_all();
     }
 }

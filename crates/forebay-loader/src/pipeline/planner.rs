@@ -130,11 +130,32 @@ struct HeldExtents {
     extents: Vec<Arc<Extent>>,
 }
 
+/// What all epochs are planned from.
+#[derive(Clone)]
+pub(super) struct Planning {
+    pub(super) selection: Selection,
+    pub(super) options: Options,
+    pub(super) batches: Batches,
+    pub(super) reach: Reach,
+}
+
+impl Planning {
+    fn epoch(&self, epoch: u64) -> Result<Epoch> {
+        let options = &self.options;
+        let order = PlanOptions {
+            records: self.selection.len(),
+            seed: options.seed,
+            epoch,
+            virtual_ranks: options.virtual_ranks,
+            shuffle: options.shuffle,
+            run_records: self.reach.run_records,
+        };
+        Epoch::new(&order, &self.selection, options.sampling.times())
+    }
+}
+
 pub(super) struct Planner {
-    selection: Selection,
-    options: Options,
-    batches: Batches,
-    reach: Reach,
+    planning: Planning,
     plan: Epoch,
     /// Running number of the batch, the position at which it begins, and the next sample in it.
     batch: u64,
@@ -144,21 +165,11 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    pub(super) fn new(
-        selection: Selection,
-        options: Options,
-        batches: Batches,
-        reach: Reach,
-        epoch: u64,
-        position: u64,
-    ) -> Result<Self> {
-        let plan = plan(&selection, &options, reach, epoch)?;
+    /// Plans the batches from `position` of `epoch` on.
+    pub(super) fn new(planning: Planning, (epoch, position): (u64, u64)) -> Result<Self> {
         let mut planner = Planner {
-            selection,
-            options,
-            batches,
-            reach,
-            plan,
+            plan: planning.epoch(epoch)?,
+            planning,
             batch: 0,
             start: position,
             index: 0,
@@ -176,11 +187,11 @@ impl Planner {
         store: &mut ExtentBuffer,
         urgent: bool,
     ) -> Result<Option<Planned>> {
-        let (position, padding) = self.batches.position(self.start, self.index);
+        let (position, padding) = self.planning.batches.position(self.start, self.index);
         // Padding belongs to windows that were released, or to other ranks. The records of the first batch are also
         // read one by one: waiting for the windows of all virtual ranks, hundreds of megabytes, would delay it.
         // The windows are read after it.
-        let single = self.reach.single || padding || self.batch == 0;
+        let single = self.planning.reach.single || padding || self.batch == 0;
         let (planned, extent) = if single {
             let planned = self.plan.at(position);
             let alone = planned.sample..planned.sample + 1;
@@ -207,11 +218,11 @@ impl Planner {
             extent,
         };
         self.index += 1;
-        if self.index == self.batches.slots().end {
+        if self.index == self.planning.batches.slots().end {
             self.index = 0;
             self.batch += 1;
-            self.start += self.batches.global_size();
-            if self.batches.remaining(self.start) == 0 {
+            self.start += self.planning.batches.global_size();
+            if self.planning.batches.remaining(self.start) == 0 {
                 self.let_go(store);
                 self.skip_finished_epoch()?;
             }
@@ -225,9 +236,9 @@ impl Planner {
     }
 
     fn skip_finished_epoch(&mut self) -> Result<()> {
-        if self.batches.remaining(self.start) == 0 {
+        if self.planning.batches.remaining(self.start) == 0 {
             let next = self.plan.epoch().wrapping_add(1);
-            self.plan = plan(&self.selection, &self.options, self.reach, next)?;
+            self.plan = self.planning.epoch(next)?;
             self.start = 0;
         }
         Ok(())
@@ -274,7 +285,7 @@ impl Planner {
         {
             return Some(Arc::clone(extent));
         }
-        let records = self.plan.stretch(run, self.reach.gap);
+        let records = self.plan.stretch(run, self.planning.reach.gap);
         let extent = admit(&records, sample, source, store, urgent)?;
         held.extents.push(Arc::clone(&extent));
         Some(extent)
@@ -297,16 +308,4 @@ fn admit(
         }
         Err(error) => Some(store.refuse(piece, error)),
     }
-}
-
-fn plan(selection: &Selection, options: &Options, reach: Reach, epoch: u64) -> Result<Epoch> {
-    let order = PlanOptions {
-        records: selection.len(),
-        seed: options.seed,
-        epoch,
-        virtual_ranks: options.virtual_ranks,
-        shuffle: options.shuffle,
-        run_records: reach.run_records,
-    };
-    Epoch::new(&order, selection, options.sampling.times())
 }

@@ -1,7 +1,6 @@
 //! What the threads of a pipeline share, and how they wake each other.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_batch::BufferPool;
@@ -10,19 +9,17 @@ use forebay_options::OnError;
 use super::batch_buffer::BatchBuffer;
 use super::cores::CpuShares;
 use super::finished_batch::FinishedBatch;
-use super::planner::Reach;
+use super::planner::{Planner, Planning};
 use super::raw::{self, Gathered};
+use super::signal::Signal;
 use super::state::{PendingBatch, State};
+use super::telemetry::Telemetry;
 use super::waits;
 use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::plan::{Batches, Selection};
 use crate::source::Source;
-use crate::stats::{
-    Activity, Clock, CpuTime, Levels, MachineCpu, Queues, ReadClock, StageStats, Stats,
-    process_cpu_time,
-};
+use crate::stats::{Activity, Queues, ReadTimes, Stats};
 
 /// State shared by the threads.
 pub(crate) struct Shared {
@@ -31,82 +28,85 @@ pub(crate) struct Shared {
     pub(super) options: Options,
     /// The columns of batches, if any.
     pub(super) columns: Option<Columns>,
-    pub(super) selection: Selection,
-    pub(super) batches: Batches,
-    pub(super) reach: Reach,
+    pub(super) planning: Planning,
     /// Planned maximum number of bytes in records and batches.
     pub(crate) planned_bytes: u64,
     pub(super) pool: BufferPool,
-    /// Size of the pixels that samples are decoded into; 0 if images stay encoded.
-    pub(super) pixel_bytes: usize,
-    pub(super) state: Mutex<State>,
-    pub(super) to_readers: Condvar,
-    pub(super) to_workers: Condvar,
-    pub(super) to_trainer: Condvar,
-    pub(super) ended: Condvar,
-    pub(super) readers: Vec<Clock>,
-    pub(super) levels: Levels,
-    pub(super) workers: Vec<Clock>,
-    pub(super) workers_cpu: CpuTime,
-    /// CPU time of the whole process when the pipeline started.
-    pub(super) cpu_before: Duration,
-    /// CPU time of the machine when the pipeline started.
-    pub(super) machine_before: MachineCpu,
-    pub(super) trainer: Clock,
-    pub(super) began: Instant,
     /// The cores shared with other loaders of this process; `None` if the number of threads was given
     /// without a share.
     pub(super) cores: Option<CpuShares>,
-    pub(super) usable_cores: usize,
-    pub(super) transform_ns: AtomicU64,
-    pub(super) images: AtomicU64,
-    pub(super) fast_images: AtomicU64,
-    pub(super) batches_out: AtomicU64,
-    pub(super) bytes_read: AtomicU64,
-    pub(crate) reads: ReadClock,
+    pub(super) state: Mutex<State>,
+    pub(super) signals: Signals,
+    pub(super) telemetry: Telemetry,
+}
+
+/// The wake-ups of each kind of thread.
+#[derive(Default)]
+pub(super) struct Signals {
+    /// There is an extent to read.
+    pub(super) readers: Signal,
+    /// There is a job for a decode thread.
+    pub(super) decoders: Signal,
+    /// There is a batch, or an error instead of one.
+    pub(super) trainer: Signal,
+    /// A thread ended.
+    pub(super) ended: Signal,
 }
 
 impl Shared {
-    /// Locks the state. A panic in another thread does not make it unusable, and is reported by `crashed`.
+    /// Locks the state. A panic in another thread does not make it unusable, and ends the stream.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn wait<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        on.wait(state).unwrap_or_else(PoisonError::into_inner)
+    /// Plans ahead after a change of the state, and wakes one thread of each kind that has work; a thread that takes work
+    /// wakes the next.
+    pub(super) fn advance(&self, state: &mut State) {
+        state.advance(&*self.source);
+        self.wake(state);
     }
 
-    /// Wakes one thread of each kind that has work; a thread that takes work wakes the next.
+    /// Wakes one thread of each kind that has work.
     pub(super) fn wake(&self, state: &State) {
-        if state.idle_readers > 0 && state.store.has_reads() {
-            self.to_readers.notify_one();
+        let signals = &self.signals;
+        if signals.readers.has_waiting() && state.store.has_reads() {
+            signals.readers.wake_one();
         }
-        if state.idle_workers > 0 && state.has_job() {
-            self.to_workers.notify_one();
+        if signals.decoders.has_waiting() && state.has_job() {
+            signals.decoders.wake_one();
         }
-        if state.idle_trainers > 0 && state.has_front() {
-            self.to_trainer.notify_all();
+        if signals.trainer.has_waiting() && state.has_front() {
+            signals.trainer.wake_all();
         }
     }
 
     /// Stops the pipeline: all threads end, and a waiting call of `next` returns.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
-        self.to_readers.notify_all();
-        self.to_workers.notify_all();
-        self.to_trainer.notify_all();
+        self.signals.readers.wake_all();
+        self.signals.decoders.wake_all();
+        self.signals.trainer.wake_all();
+    }
+
+    /// Discards prepared batches, and continues at another position.
+    pub(super) fn seek(&self, at: (u64, u64)) -> Result<()> {
+        let planner = Planner::new(self.planning.clone(), at)?;
+        let mut state = self.lock();
+        state.restart(planner);
+        self.advance(&mut state);
+        Ok(())
     }
 
     /// Returns the next batch in order, waiting at most until `until`.
     pub(crate) fn next(&self, until: Option<Instant>) -> Result<FinishedBatch> {
-        self.trainer.switch(Activity::Starved);
-        let begun = Instant::now();
-        let result = self.wait_for_front(begun, until).and_then(|making| {
-            self.batches_out.fetch_add(1, Ordering::Relaxed);
-            let gathered = match making.gathered {
+        let clock = &self.telemetry.trainer;
+        clock.switch(Activity::Starved);
+        let result = self.wait_for_front(until).and_then(|pending| {
+            self.telemetry.handed_out();
+            let gathered = match pending.gathered {
                 Some(gathered) => gathered,
                 None => Gathered {
-                    payload: making
+                    payload: pending
                         .buffer
                         .and_then(BatchBuffer::whole)
                         .ok_or_else(raw::unfinished)?,
@@ -114,29 +114,30 @@ impl Shared {
                     columns: Vec::new(),
                 },
             };
-            let mut made = FinishedBatch {
-                epoch: making.epoch,
-                start: making.start,
+            let mut finished = FinishedBatch {
+                epoch: pending.epoch,
+                start: pending.start,
                 payload: gathered.payload,
                 encoded: gathered.encoded.map(Box::new),
                 columns: gathered.columns,
-                labels: making.labels,
+                labels: pending.labels,
                 mixed: None,
-                samples: making.samples,
-                flags: making.flags,
+                samples: pending.samples,
+                flags: pending.flags,
             };
             if self.options.on_error == OnError::Skip {
-                made.fill_gaps(self.pixel_bytes);
+                finished.fill_gaps(self.options.pixel_bytes());
             }
-            made.label_padding();
-            made.mix(&self.options);
-            Ok(made)
+            finished.label_padding();
+            finished.mix(&self.options);
+            Ok(finished)
         });
-        self.trainer.switch(Activity::Busy);
+        clock.switch(Activity::Busy);
         result
     }
 
-    fn wait_for_front(&self, begun: Instant, until: Option<Instant>) -> Result<PendingBatch> {
+    fn wait_for_front(&self, until: Option<Instant>) -> Result<PendingBatch> {
+        let begun = Instant::now();
         let mut state = self.lock();
         loop {
             if state.stopped {
@@ -149,27 +150,20 @@ impl Shared {
                 });
             }
             if let Some(front) = state.take_front() {
-                state.advance(&*self.source);
-                self.wake(&state);
+                self.advance(&mut state);
                 return front;
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            state.idle_trainers += 1;
             state = match left {
-                None => Self::wait(&self.to_trainer, state),
+                None => self.signals.trainer.wait(state),
                 Some(Duration::ZERO) => {
-                    state.idle_trainers -= 1;
                     return Err(Error::Timeout {
                         waited: begun.elapsed(),
                         waits_for: waits::describe(&state, &*self.source),
                     });
                 }
-                Some(left) => match self.to_trainer.wait_timeout(state, left) {
-                    Ok((state, _)) => state,
-                    Err(poisoned) => poisoned.into_inner().0,
-                },
+                Some(left) => self.signals.trainer.wait_for(state, left),
             };
-            state.idle_trainers -= 1;
         }
     }
 
@@ -177,50 +171,26 @@ impl Shared {
         self.lock().queues()
     }
 
+    /// Returns the times of all reads since the start.
+    pub(crate) fn reads(&self) -> ReadTimes {
+        self.telemetry.reads.read()
+    }
+
     pub(crate) fn stats(&self) -> Stats {
-        let (memory_bytes, memory_peak_bytes, single_reads, failed, failures) = {
+        let (memory_bytes, memory_peak_bytes, failed, failures) = {
             let state = self.lock();
-            (
-                state.bytes(),
-                state.peak_bytes,
-                state.single_reads(),
-                state.failed,
-                state.failures.iter().cloned().collect(),
-            )
+            let failures = state.failures.iter().cloned().collect();
+            (state.bytes(), state.peak_bytes, state.failed, failures)
         };
-        let mut decode = StageStats::new("decode", &self.workers);
-        let transform = Duration::from_nanos(self.transform_ns.load(Ordering::Relaxed));
-        let transform = decode.split("transform", transform);
         Stats {
-            wall_s: self.began.elapsed().as_secs_f64(),
-            fetch: StageStats::new("fetch", &self.readers),
-            decode,
-            transform,
-            trainer: StageStats::new("trainer", std::slice::from_ref(&self.trainer)),
-            images: self.images.load(Ordering::Relaxed),
-            fast_images: self.fast_images.load(Ordering::Relaxed),
-            batches: self.batches_out.load(Ordering::Relaxed),
-            bytes_read: self.bytes_read.load(Ordering::Relaxed),
             memory_bytes,
             memory_peak_bytes,
-            single_reads,
+            single_reads: self.planning.reach.single,
             failed,
             failures,
-            network: None,
-            device: None,
             storage: self.source.storage(),
             traffic: self.source.traffic(),
-            reads: self.levels.read(),
-            among_others: false,
-            cores: self.usable_cores,
-            decode_cpu_s: self.workers_cpu.read().as_secs_f64(),
-            decode_delay_s: self.workers_cpu.delay().as_secs_f64(),
-            process_cpu_s: process_cpu_time()
-                .saturating_sub(self.cpu_before)
-                .as_secs_f64(),
-            machine: MachineCpu::read().since(&self.machine_before),
-            handover_s: 0.0,
-            receive_cpu_s: 0.0,
+            ..self.telemetry.stats()
         }
     }
 }

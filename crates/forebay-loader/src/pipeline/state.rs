@@ -139,10 +139,6 @@ pub(super) struct State {
     pub(super) failed: u64,
     pub(super) failures: VecDeque<String>,
     pub(super) peak_bytes: u64,
-    pub(super) idle_readers: usize,
-    pub(super) idle_workers: usize,
-    /// Threads that wait for a batch.
-    pub(super) idle_trainers: usize,
     /// Why decode threads last waited.
     pub(super) idle_reason: Activity,
     pub(super) reading: Vec<Option<Working>>,
@@ -181,9 +177,6 @@ impl State {
             failed: 0,
             failures: VecDeque::new(),
             peak_bytes: 0,
-            idle_readers: 0,
-            idle_workers: 0,
-            idle_trainers: 0,
             idle_reason: Activity::Starved,
             reading: (0..sizes.readers).map(|_| None).collect(),
             decoding: (0..sizes.threads).map(|_| None).collect(),
@@ -587,10 +580,5 @@ impl State {
             making.varying_bytes.max(least)
         };
         pixels + self.making.iter().map(of).sum::<u64>()
-    }
-
-    /// Returns whether records are read one by one.
-    pub(super) fn single_reads(&self) -> bool {
-        self.reach.single
     }
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use forebay_image::geometry::Tracking;
@@ -12,10 +11,10 @@ use forebay_image::{
 };
 use forebay_shard::{ColumnValue, RecordBlock};
 
-use super::Shared;
 use super::cores::CpuPermit;
 use super::extent::Extent;
 use super::raw::{Gather, RawImage};
+use super::shared::Shared;
 use super::state::{Done, Job, Working};
 use super::task::Task;
 use crate::columns::{Columns, Placement, RecordContext};
@@ -32,13 +31,13 @@ pub(super) fn run(shared: &Shared, me: usize) {
     while let Some(job) = take(shared, me, &mut permit) {
         // Waiting for a core that another loader uses counts as busy time, because more cores would
         // shorten it.
-        shared.workers[me].switch(Activity::Busy);
+        shared.telemetry.decoders[me].switch(Activity::Busy);
         permit.take();
         match job {
             Job::Sample(task, holds) => sample(shared, me, &mut decoder, task, holds),
             Job::Buffer { generation, room } => buffer(shared, generation, room),
         }
-        shared.workers_cpu.note(&mut cpu_noted);
+        shared.telemetry.note_cpu(&mut cpu_noted);
     }
 }
 
@@ -60,21 +59,18 @@ fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
             shared.wake(&state);
             return Some(job);
         }
-        state.advance(&*shared.source);
-        shared.wake(&state);
+        shared.advance(&mut state);
         if state.has_job() {
             continue;
         }
         let reason = state.reason_to_wait();
-        shared.workers[me].switch(reason);
+        shared.telemetry.decoders[me].switch(reason);
         if std::mem::replace(&mut state.idle_reason, reason) != reason {
             // Wakes the other waiting threads, so that they record the new reason.
-            shared.to_workers.notify_all();
+            shared.signals.decoders.wake_all();
         }
         permit.leave();
-        state.idle_workers += 1;
-        state = Shared::wait(&shared.to_workers, state);
-        state.idle_workers -= 1;
+        state = shared.signals.decoders.wait(state);
     }
 }
 
@@ -82,7 +78,7 @@ fn buffer(shared: &Shared, generation: u64, room: u64) {
     let room = usize::try_from(room).unwrap_or(0);
     let buffer = shared
         .pool
-        .try_take(shared.pixel_bytes.saturating_add(room))
+        .try_take(shared.options.pixel_bytes().saturating_add(room))
         .map_err(|error| Error::System {
             what: "allocate a batch",
             source: Arc::new(error),
@@ -90,9 +86,8 @@ fn buffer(shared: &Shared, generation: u64, room: u64) {
     let mut state = shared.lock();
     if state.generation == generation {
         state.add_buffer(buffer);
-        state.advance(&*shared.source);
     }
-    shared.wake(&state);
+    shared.advance(&mut state);
 }
 
 fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, holds: bool) {
@@ -115,13 +110,8 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
     let mut replaced = None;
     let result = match result {
         Ok(sample) => {
-            shared
-                .transform_ns
-                .fetch_add(sample.timing.transform_ns, Ordering::Relaxed);
-            shared.images.fetch_add(1, Ordering::Relaxed);
-            if sample.is_fast {
-                shared.fast_images.fetch_add(1, Ordering::Relaxed);
-            }
+            let (timing, is_fast) = (sample.timing, sample.is_fast);
+            shared.telemetry.decoded(timing.transform_ns, is_fast);
             Ok(Some(sample.done))
         }
         Err(error) if shared.options.on_error == OnError::Raise || !error.is_of_one_sample() => {
@@ -152,8 +142,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
         state.note_failure(what);
     }
     let last = state.finish((generation, batch, index), extent, result);
-    state.advance(&*shared.source);
-    shared.wake(&state);
+    shared.advance(&mut state);
     drop(state);
     if let Some(last) = last {
         gather(shared, last);
@@ -166,8 +155,7 @@ fn gather(shared: &Shared, mut samples: Gather) {
     let gathered = samples.run(&shared.options, shared.columns.as_ref(), &shared.pool);
     let mut state = shared.lock();
     state.finish_gathering(place, samples.images, gathered);
-    state.advance(&*shared.source);
-    shared.wake(&state);
+    shared.advance(&mut state);
 }
 
 /// Returns the record of a sample. If a read of several records failed, the record is read again alone, into `alone`.
