@@ -1,21 +1,14 @@
 //! The reader threads: read extents in the order in which they are needed.
 
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Instant;
 
 use forebay_shard::RecordBlock;
 
 use super::extent::Extent;
 use super::shared::Shared;
-use super::state::Working;
+use super::state::ReadJob;
 use crate::error::{Error, Result};
 use crate::stats::Activity;
-
-/// Number of reads announced to the system beyond those in progress: enough to fill the queue of a disk,
-/// and few enough that prefetched bytes are still cached when they are read.
-const TOLD_AHEAD: usize = 8;
 
 /// Reads until the pipeline is stopped, as reader number `me`.
 pub(super) fn run(shared: &Shared, me: usize) {
@@ -27,34 +20,24 @@ pub(super) fn run(shared: &Shared, me: usize) {
         }
         let data = read(shared, &extent, block);
         let mut state = shared.lock();
-        state.reading[me] = None;
-        state.store.finish(&extent, data);
-        state.wake_waiting(&extent);
-        state.store.release(extent);
+        state.finish_read(me, extent, data);
         shared.advance(&mut state);
     }
 }
 
-/// Takes the next extent to read, memory for it, and the reads that follow it; `None` if the
-/// pipeline is stopped.
-fn take(shared: &Shared, me: usize) -> Option<(Arc<Extent>, RecordBlock, Vec<Range<u64>>)> {
+/// Takes the next job; `None` if the pipeline is stopped.
+fn take(shared: &Shared, me: usize) -> Option<ReadJob> {
     let mut state = shared.lock();
     loop {
-        if state.stopped {
+        if state.failures.is_stopped() {
             return None;
         }
-        if let Some((extent, block)) = state.store.next_read() {
-            state.reading[me] = Some(Working {
-                sample: extent.records.start,
-                count: extent.records.end - extent.records.start,
-                since: Instant::now(),
-            });
-            let coming = state.store.announce(TOLD_AHEAD);
+        if let Some(job) = state.next_read(me) {
             shared.wake(&state);
-            return Some((extent, block, coming));
+            return Some(job);
         }
         shared.advance(&mut state);
-        if state.store.has_reads() {
+        if state.has_read() {
             continue;
         }
         // The memory budget is exhausted.

@@ -1,20 +1,24 @@
 //! The pipeline: fetch, decode, transform and batch, on threads that the loader owns.
 //!
 //! This module owns the threads. `fetch` and `work` are what they do, and `shared` is what they share, with their wake-ups.
-//! `state`
-//! tracks the work, under one lock. `planner` and `extent` determine the reads, and `batch_buffer` gives threads access to
-//! batch buffers.
+//! Below lies `state`, under one lock: `schedule` knows the samples that are due, `assembler` the batches, and `failures`
+//! what ends the stream. They use neither threads nor clocks. `planner` and `extent` determine the reads, and
+//! `batch_buffer` gives threads access to batch buffers.
 //!
 //! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes
 //! or allocates.
 
+mod assembler;
 mod batch_buffer;
 mod cores;
 mod extent;
+mod failures;
 mod fetch;
 mod finished_batch;
+mod pending_batch;
 mod planner;
 mod raw;
+mod schedule;
 mod shared;
 mod signal;
 mod sizes;
@@ -96,7 +100,7 @@ impl Pipeline {
         let for_batches = (batch_bytes as u64).saturating_mul(machine.batches_ahead as u64);
         // If records are read one by one, each sample with a place in a batch may hold its own
         // record.
-        let placed = (sizes.batch_size as u64).saturating_mul(machine.batches_ahead as u64);
+        let placed = (sizes.batches.samples as u64).saturating_mul(machine.batches_ahead as u64);
         let placed = placed.saturating_mul(if reach.single { mean_bytes } else { 0 });
         let for_records = reach.bytes.saturating_add(placed);
         let planned_bytes = for_batches.saturating_add(for_records.min(machine.record_bytes));
@@ -112,7 +116,7 @@ impl Pipeline {
             planned_bytes,
             pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
             cores,
-            state: Mutex::new(State::new(&sizes, planner, reach)),
+            state: Mutex::new(State::new(&sizes, planner, reach.ahead)),
             signals: Signals::default(),
             telemetry: Telemetry::new(machine.readers, machine.threads),
         });
@@ -195,7 +199,7 @@ impl Drop for Ending<'_> {
         if std::thread::panicking() {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("a thread").to_owned();
-            state.crashed.get_or_insert(name);
+            state.failures.panic(name);
             self.0.signals.trainer.wake_all();
         }
         self.0.signals.ended.wake_all();

@@ -1,20 +1,18 @@
 //! What the threads of a pipeline share, and how they wake each other.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_batch::BufferPool;
 use forebay_options::OnError;
 
-use super::batch_buffer::BatchBuffer;
 use super::cores::CpuShares;
 use super::finished_batch::FinishedBatch;
+use super::pending_batch::PendingBatch;
 use super::planner::{Planner, Planning};
-use super::raw::{self, Gathered};
 use super::signal::Signal;
-use super::state::{PendingBatch, State};
+use super::state::State;
 use super::telemetry::Telemetry;
-use super::waits;
 use crate::columns::Columns;
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -69,7 +67,7 @@ impl Shared {
     /// Wakes one thread of each kind that has work.
     pub(super) fn wake(&self, state: &State) {
         let signals = &self.signals;
-        if signals.readers.has_waiting() && state.store.has_reads() {
+        if signals.readers.has_waiting() && state.has_read() {
             signals.readers.wake_one();
         }
         if signals.decoders.has_waiting() && state.has_job() {
@@ -82,7 +80,7 @@ impl Shared {
 
     /// Stops the pipeline: all threads end, and a waiting call of `next` returns.
     pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
+        self.lock().failures.stop();
         self.signals.readers.wake_all();
         self.signals.decoders.wake_all();
         self.signals.trainer.wake_all();
@@ -103,28 +101,7 @@ impl Shared {
         clock.switch(Activity::Starved);
         let result = self.wait_for_front(until).and_then(|pending| {
             self.telemetry.handed_out();
-            let gathered = match pending.gathered {
-                Some(gathered) => gathered,
-                None => Gathered {
-                    payload: pending
-                        .buffer
-                        .and_then(BatchBuffer::whole)
-                        .ok_or_else(raw::unfinished)?,
-                    encoded: None,
-                    columns: Vec::new(),
-                },
-            };
-            let mut finished = FinishedBatch {
-                epoch: pending.epoch,
-                start: pending.start,
-                payload: gathered.payload,
-                encoded: gathered.encoded.map(Box::new),
-                columns: gathered.columns,
-                labels: pending.labels,
-                mixed: None,
-                samples: pending.samples,
-                flags: pending.flags,
-            };
+            let mut finished = pending.into_finished()?;
             if self.options.on_error == OnError::Skip {
                 finished.fill_gaps(self.options.pixel_bytes());
             }
@@ -140,14 +117,8 @@ impl Shared {
         let begun = Instant::now();
         let mut state = self.lock();
         loop {
-            if state.stopped {
-                return Err(Error::Interrupted);
-            }
-            if let Some(name) = &state.crashed {
-                return Err(Error::System {
-                    what: "go on",
-                    source: Arc::new(std::io::Error::other(format!("thread {name} panicked"))),
-                });
+            if let Some(end) = state.failures.end() {
+                return Err(end);
             }
             if let Some(front) = state.take_front() {
                 self.advance(&mut state);
@@ -159,7 +130,7 @@ impl Shared {
                 Some(Duration::ZERO) => {
                     return Err(Error::Timeout {
                         waited: begun.elapsed(),
-                        waits_for: waits::describe(&state, &*self.source),
+                        waits_for: state.describe_wait(&*self.source),
                     });
                 }
                 Some(left) => self.signals.trainer.wait_for(state, left),
@@ -177,10 +148,9 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let (memory_bytes, memory_peak_bytes, failed, failures) = {
+        let (memory_bytes, memory_peak_bytes, (failed, failures)) = {
             let state = self.lock();
-            let failures = state.failures.iter().cloned().collect();
-            (state.bytes(), state.peak_bytes, state.failed, failures)
+            (state.bytes(), state.peak_bytes, state.failures.replaced())
         };
         Stats {
             memory_bytes,

@@ -1,47 +1,86 @@
-//! Describes which stage waits for which, for the message of a timeout.
+//! The reads and samples in progress, and what a trainer waits for, for the message of a timeout.
 
-use super::state::{State, Working};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::pending_batch::PendingBatch;
 use crate::source::Source;
 
-/// Describes what the trainer currently waits for.
-pub(super) fn describe(state: &State, source: &dyn Source) -> String {
-    let batch = match state.front() {
-        Some(front) => format!(
-            "{} of {} samples are missing in the batch at position {} of epoch {}",
-            front.left,
-            front.labels.len(),
-            front.start,
-            front.epoch
-        ),
-        None => "the next batch was not begun".to_owned(),
-    };
-    let oldest = |working: &[Option<Working>]| {
-        working
-            .iter()
-            .enumerate()
-            .filter_map(|(i, working)| Some((i, working.as_ref()?)))
-            .min_by_key(|(_, working)| working.since)
-            .map(|(i, working)| (i, working.sample, working.count, working.since.elapsed()))
-    };
-    let reading = oldest(&state.reading).map(|(i, sample, count, time)| {
-        format!(
-            "thread fb-read-{i} has been reading {count} records for {:.1} s, from {}",
-            time.as_secs_f64(),
-            source.locate(sample)
-        )
-    });
-    let decoding = oldest(&state.decoding).map(|(i, sample, _, time)| {
-        format!(
-            "thread fb-decode-{i} has been decoding for {:.1} s, {}",
-            time.as_secs_f64(),
-            source.locate(sample)
-        )
-    });
-    let mut parts = vec![batch];
-    parts.extend(reading);
-    parts.extend(decoding);
-    if parts.len() == 1 {
-        parts.push("no thread is reading or decoding".to_owned());
+/// The work of each thread.
+pub(super) struct InProgress {
+    reads: Vec<Option<Work>>,
+    samples: Vec<Option<Work>>,
+}
+
+struct Work {
+    records: Range<u64>,
+    since: Instant,
+}
+
+impl InProgress {
+    pub(super) fn new(readers: usize, decoders: usize) -> Self {
+        InProgress {
+            reads: (0..readers).map(|_| None).collect(),
+            samples: (0..decoders).map(|_| None).collect(),
+        }
     }
-    parts.join("; ")
+
+    /// Returns the number of decode threads.
+    pub(super) fn decoders(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Records which records reader `me` reads from now on, if any.
+    pub(super) fn read(&mut self, me: usize, records: Option<Range<u64>>) {
+        self.reads[me] = records.map(Work::new);
+    }
+
+    /// Records which sample decode thread `me` decodes from now on, if any.
+    pub(super) fn decode(&mut self, me: usize, sample: Option<u64>) {
+        self.samples[me] = sample.map(|sample| Work::new(sample..sample + 1));
+    }
+
+    /// Describes what the trainer waits for, if `front` is the next batch.
+    pub(super) fn describe(&self, front: Option<&PendingBatch>, source: &dyn Source) -> String {
+        let mut parts = vec![match front {
+            Some(front) => front.missing(),
+            None => "the next batch was not begun".to_owned(),
+        }];
+        parts.extend(oldest(&self.reads).map(|(i, records, time)| {
+            format!(
+                "thread fb-read-{i} has been reading {} records for {:.1} s, from {}",
+                records.end - records.start,
+                time.as_secs_f64(),
+                source.locate(records.start)
+            )
+        }));
+        parts.extend(oldest(&self.samples).map(|(i, records, time)| {
+            format!(
+                "thread fb-decode-{i} has been decoding for {:.1} s, {}",
+                time.as_secs_f64(),
+                source.locate(records.start)
+            )
+        }));
+        if parts.len() == 1 {
+            parts.push("no thread is reading or decoding".to_owned());
+        }
+        parts.join("; ")
+    }
+}
+
+impl Work {
+    fn new(records: Range<u64>) -> Self {
+        Work {
+            records,
+            since: Instant::now(),
+        }
+    }
+}
+
+/// Returns the longest work: its thread, records and time.
+fn oldest(work: &[Option<Work>]) -> Option<(usize, &Range<u64>, Duration)> {
+    let under_way = work.iter().enumerate();
+    let under_way = under_way.filter_map(|(i, work)| Some((i, work.as_ref()?)));
+    let (i, work) = under_way.min_by_key(|(_, work)| work.since)?;
+    Some((i, &work.records, work.since.elapsed()))
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use forebay_image::geometry::Tracking;
 use forebay_image::{
@@ -13,9 +12,10 @@ use forebay_shard::{ColumnValue, RecordBlock};
 
 use super::cores::CpuPermit;
 use super::extent::Extent;
+use super::pending_batch::Done;
 use super::raw::{Gather, RawImage};
 use super::shared::Shared;
-use super::state::{Done, Job, Working};
+use super::state::{Job, Outcome};
 use super::task::Task;
 use crate::columns::{Columns, Placement, RecordContext};
 use crate::error::{Error, Result};
@@ -45,17 +45,10 @@ pub(super) fn run(shared: &Shared, me: usize) {
 fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
     let mut state = shared.lock();
     loop {
-        if state.stopped {
+        if state.failures.is_stopped() {
             return None;
         }
-        if let Some(job) = state.next_job() {
-            if let Job::Sample(task, _) = &job {
-                state.decoding[me] = Some(Working {
-                    sample: task.sample,
-                    count: 1,
-                    since: Instant::now(),
-                });
-            }
+        if let Some(job) = state.next_job(me) {
             shared.wake(&state);
             return Some(job);
         }
@@ -63,9 +56,9 @@ fn take(shared: &Shared, me: usize, permit: &mut CpuPermit<'_>) -> Option<Job> {
         if state.has_job() {
             continue;
         }
-        let reason = state.reason_to_wait();
+        let (reason, changed) = state.idle();
         shared.telemetry.decoders[me].switch(reason);
-        if std::mem::replace(&mut state.idle_reason, reason) != reason {
+        if changed {
             // Wakes the other waiting threads, so that they record the new reason.
             shared.signals.decoders.wake_all();
         }
@@ -84,9 +77,7 @@ fn buffer(shared: &Shared, generation: u64, room: u64) {
             source: Arc::new(error),
         });
     let mut state = shared.lock();
-    if state.generation == generation {
-        state.add_buffer(buffer);
-    }
+    state.add_buffer(generation, buffer);
     shared.advance(&mut state);
 }
 
@@ -107,23 +98,21 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
             what: format!("decoding panicked: {message}"),
         })
     });
-    let mut replaced = None;
-    let result = match result {
+    let outcome = match result {
         Ok(sample) => {
             let (timing, is_fast) = (sample.timing, sample.is_fast);
             shared.telemetry.decoded(timing.transform_ns, is_fast);
-            Ok(Some(sample.done))
+            Outcome::Done(sample.done)
         }
         Err(error) if shared.options.on_error == OnError::Raise || !error.is_of_one_sample() => {
-            Err(error)
+            Outcome::Failed(error)
         }
         Err(error) => {
             task.slot.bytes().fill(0);
-            replaced = Some(match error {
+            Outcome::Replaced(match error {
                 Error::Shard(error) => format!("{}: {error}", shared.source.place(task.sample)),
                 error => error.to_string(),
-            });
-            Ok(None)
+            })
         }
     };
     let Task {
@@ -137,11 +126,7 @@ fn sample(shared: &Shared, me: usize, decoder: &mut Decoder, mut task: Task, hol
     // The slot is dropped before the sample counts as done: the buffer can be taken only when no slots are left.
     drop(slot);
     let mut state = shared.lock();
-    state.decoding[me] = None;
-    if let Some(what) = replaced {
-        state.note_failure(what);
-    }
-    let last = state.finish((generation, batch, index), extent, result);
+    let last = state.finish_sample(me, (generation, batch, index), extent, outcome);
     shared.advance(&mut state);
     drop(state);
     if let Some(last) = last {
