@@ -184,3 +184,173 @@ impl Assembler {
         pixels + self.batches.iter().map(varying).sum::<u64>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::raw::RawImage;
+    use super::super::tests::{BATCH, batch_sizes, buffer, done};
+    use super::*;
+
+    /// Starts a batch that begins at `start` of epoch 0, and gives its slots to samples.
+    fn start(assembler: &mut Assembler, start: u64) -> u64 {
+        let number = assembler.next_number();
+        assert!(assembler.has_room(0), "{start}");
+        let pixels = 3 * BATCH + assembler.allocate((0, start)) as usize;
+        assert!(!assembler.has_room(0), "one buffer at a time");
+        assembler.add_buffer(Ok(buffer(pixels))).unwrap();
+        for i in 0..BATCH {
+            let (index, slot) = assembler.place(number, start + i as u64, false).unwrap();
+            assert_eq!(index, i);
+            drop(slot);
+        }
+        assert!(
+            assembler.place(number, 0, false).is_none(),
+            "all slots are taken"
+        );
+        number
+    }
+
+    /// Returns an encoded image that is copied into `bytes` bytes.
+    fn image(bytes: usize) -> Done {
+        let bytes = vec![0; bytes];
+        let image = RawImage::new(&bytes, (0, &[]), None, &forebay_image::Limits::default());
+        Done {
+            image: Some(image.unwrap()),
+            ..done(0)
+        }
+    }
+
+    /// Finishes the samples of a batch of encoded images of these sizes.
+    fn fill(assembler: &mut Assembler, batch: u64, sizes: [usize; BATCH]) -> Gather {
+        let samples = sizes.into_iter().enumerate();
+        let gathers = samples.map(|(i, bytes)| assembler.finish((0, batch, i), Some(image(bytes))));
+        gathers.last().flatten().unwrap()
+    }
+
+    #[test]
+    fn batches_are_numbered_and_limited() {
+        let mut assembler = Assembler::new(batch_sizes(None));
+        assert!(assembler.place(0, 0, false).is_none(), "it was not started");
+        assert_eq!(
+            (0..3)
+                .map(|i| start(&mut assembler, i * 4))
+                .collect::<Vec<_>>(),
+            [0, 1, 2]
+        );
+        assert!(assembler.is_full() && !assembler.has_room(0));
+        assert_eq!(assembler.bytes(), 3 * 3 * BATCH as u64);
+        for i in 0..BATCH {
+            assert_eq!(assembler.counts(), (3, 0));
+            assert!(
+                assembler.finish((0, 1, i), Some(done(7))).is_none(),
+                "nothing varies"
+            );
+        }
+        assert_eq!(assembler.counts(), (2, 1));
+        assert!(!assembler.front().unwrap().is_whole());
+        assert_eq!((assembler.front_number(), assembler.next_number()), (0, 3));
+        assembler.take_front().unwrap();
+        let batch = assembler.take_front().unwrap().into_finished().unwrap();
+        assert_eq!((batch.start, &batch.labels[..]), (4, &[7; BATCH][..]));
+        assert_eq!((assembler.front_number(), assembler.next_number()), (2, 3));
+    }
+
+    #[test]
+    fn a_cleared_assembler_ignores_earlier_buffers() {
+        let mut assembler = Assembler::new(batch_sizes(None));
+        start(&mut assembler, 0);
+        assembler.allocate((0, 4));
+        assembler.clear(&mut ExtentBuffer::default());
+        assembler.add_buffer(Ok(buffer(3 * BATCH))).unwrap();
+        assert_eq!((assembler.next_number(), assembler.bytes()), (0, 0));
+        assert_eq!(start(&mut assembler, 8), 0);
+        assert!(
+            assembler.add_buffer(Err(Error::Interrupted)).is_ok(),
+            "none was requested"
+        );
+    }
+
+    #[test]
+    fn a_buffer_that_is_too_small_is_an_error() {
+        let mut assembler = Assembler::new(batch_sizes(None));
+        assembler.allocate((0, 0));
+        assert!(assembler.add_buffer(Ok(buffer(3 * BATCH - 1))).is_err());
+        assembler.allocate((0, 0));
+        assert!(matches!(
+            assembler.add_buffer(Err(Error::Interrupted)),
+            Err(Error::Interrupted)
+        ));
+        assert_eq!(start(&mut assembler, 0), 0, "the next buffer is used");
+    }
+
+    #[test]
+    fn an_incomplete_batch_cannot_be_finished() {
+        let mut assembler = Assembler::new(batch_sizes(None));
+        assembler.allocate((0, 0));
+        assembler.add_buffer(Ok(buffer(3 * BATCH))).unwrap();
+        let slot = assembler.place(0, 0, false);
+        assert!(assembler.take_front().unwrap().into_finished().is_err());
+        drop(slot);
+    }
+
+    #[test]
+    fn encoded_images_are_due_with_the_last_sample() {
+        let mut assembler = Assembler::new(batch_sizes(Some(1000)));
+        let batch = start(&mut assembler, 0);
+        assert_eq!(assembler.bytes(), 50, "the expected size");
+        for i in 0..BATCH - 1 {
+            assert!(assembler.finish((0, batch, i), Some(image(30))).is_none());
+        }
+        assert_eq!(assembler.bytes(), 90);
+        let gather = assembler.finish((0, batch, BATCH - 1), None).unwrap();
+        assert_eq!(
+            gather
+                .flags
+                .iter()
+                .filter(|&&flag| flag & forebay_batch::FLAG_FAILED != 0)
+                .count(),
+            1
+        );
+        assert_eq!(assembler.bytes(), 180, "in the samples and in the payload");
+        assert_eq!(assembler.counts(), (1, 0), "its payload is missing");
+        let payload = Gathered {
+            payload: buffer(90),
+            encoded: None,
+            columns: Vec::new(),
+        };
+        assembler.finish_gathering(batch, Ok(payload)).unwrap();
+        assert_eq!((assembler.bytes(), assembler.counts()), (90, (0, 1)));
+        assert_eq!(
+            assembler
+                .take_front()
+                .unwrap()
+                .into_finished()
+                .unwrap()
+                .payload
+                .len(),
+            90
+        );
+    }
+
+    #[test]
+    fn larger_batches_are_fewer() {
+        let mut assembler = Assembler::new(batch_sizes(Some(400)));
+        let first = start(&mut assembler, 0);
+        assert!(
+            assembler.has_room(BATCH) && !assembler.has_room(BATCH + 1),
+            "sizes are unknown"
+        );
+        fill(&mut assembler, first, [40; BATCH]);
+        // The next one is expected to be as large, and exists twice for a while.
+        assert!(!assembler.has_room(0));
+        assembler.take_front();
+        assert!(assembler.has_room(0), "one batch is always made");
+        // The expectation falls slowly: from 160 by an eighth of the difference to 50.
+        let second = start(&mut assembler, 4);
+        assert_eq!(assembler.bytes(), 160);
+        fill(&mut assembler, second, [1; BATCH]);
+        assembler.take_front();
+        start(&mut assembler, 8);
+        assert_eq!(assembler.bytes(), 160 - 160 / 8 + 50 / 8);
+    }
+}

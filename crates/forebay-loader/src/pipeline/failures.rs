@@ -96,3 +96,81 @@ impl Failures {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(failed: &[(u64, usize)]) -> Failures {
+        let mut failures = Failures::default();
+        for &(batch, index) in failed {
+            failures.fail(
+                batch,
+                index,
+                Error::option("x", format!("{batch} {index}"), ""),
+            );
+        }
+        failures
+    }
+
+    fn found(failures: &Failures, batch: u64) -> Option<String> {
+        match failures.error_at(batch)? {
+            Error::Option { found, .. } => Some(found.clone()),
+            error => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn the_first_sample_wins_in_any_order_of_events() {
+        for order in [[(3, 1), (2, 5), (2, 0)], [(2, 0), (3, 1), (2, 5)]] {
+            assert_eq!(found(&failures(&order), 2).as_deref(), Some("2 0"));
+        }
+        // Of two failures of one sample, the first one is kept.
+        let mut twice = failures(&[(1, 1)]);
+        twice.fail(1, 1, Error::Interrupted);
+        assert_eq!(found(&twice, 1).as_deref(), Some("1 1"));
+    }
+
+    #[test]
+    fn batches_before_a_failure_are_handed_out() {
+        let mut failures = failures(&[(2, 0)]);
+        assert_eq!(found(&failures, 1), None);
+        assert!(found(&failures, 2).is_some() && found(&failures, 3).is_some());
+        let needless: Vec<u64> = (0..5).filter(|&batch| failures.precede(batch)).collect();
+        assert_eq!(needless, [3, 4]);
+        failures.clear();
+        assert_eq!(found(&failures, 2), None);
+        assert!(!failures.precede(4) && failures.end().is_none());
+    }
+
+    #[test]
+    fn all_replaced_samples_count_and_the_last_errors_stay() {
+        let mut failures = Failures::default();
+        for i in 0..MESSAGES_KEPT + 2 {
+            failures.replace(i.to_string());
+        }
+        let (count, messages) = failures.replaced();
+        assert_eq!((count, messages.len()), (18, MESSAGES_KEPT));
+        assert_eq!((&*messages[0], &*messages[15]), ("2", "17"));
+        assert!(
+            failures.error_at(u64::MAX).is_none(),
+            "none of them ends the stream"
+        );
+    }
+
+    #[test]
+    fn a_seek_ends_neither_a_stop_nor_a_panic() {
+        let mut failures = Failures::default();
+        failures.panic("a".to_owned());
+        failures.panic("b".to_owned());
+        failures.clear();
+        let Some(Error::System { source, .. }) = failures.end() else {
+            panic!("a panic is reported");
+        };
+        assert!(source.to_string().contains("thread a"), "{source}");
+        assert!(!failures.is_stopped());
+        failures.stop();
+        failures.clear();
+        assert!(matches!(failures.end(), Some(Error::Interrupted)));
+    }
+}

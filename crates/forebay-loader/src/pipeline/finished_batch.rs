@@ -76,3 +76,49 @@ impl FinishedBatch {
         self.mixed = Some(mixed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_batch::BufferPool;
+
+    use super::*;
+
+    /// Returns a batch of samples 10, 11 and so on, of two pixel bytes each, with these flags.
+    fn batch(flags: &[u8]) -> FinishedBatch {
+        let mut payload = BufferPool::new(0).take(2 * flags.len());
+        for (i, byte) in payload.iter_mut().enumerate() {
+            *byte = i as u8;
+        }
+        FinishedBatch {
+            epoch: 0,
+            start: 0,
+            payload,
+            encoded: None,
+            labels: (0..flags.len() as i64).collect(),
+            mixed: None,
+            samples: (10..10 + flags.len() as u64).collect(),
+            flags: flags.to_vec(),
+            columns: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn failed_samples_become_the_next_good_ones() {
+        let (good, failed) = (FLAG_SAMPLE, FLAG_SAMPLE | FLAG_FAILED);
+        let mut made = batch(&[good, failed, failed, good, failed]);
+        made.fill_gaps(10);
+        assert_eq!(made.samples, [10, 13, 13, 13, 10]);
+        assert_eq!(made.labels, [0, 3, 3, 3, 0]);
+        assert_eq!(made.payload[..], [0, 1, 6, 7, 6, 7, 6, 7, 0, 1]);
+        let mut lost = batch(&[failed; 2]);
+        lost.fill_gaps(4);
+        assert_eq!(lost.samples, [10, 11], "there is no good one");
+    }
+
+    #[test]
+    fn only_padding_loses_its_label() {
+        let mut made = batch(&[FLAG_SAMPLE, FLAG_PADDING, FLAG_SAMPLE | FLAG_FAILED]);
+        made.label_padding();
+        assert_eq!(made.labels, [0, PADDING_LABEL, 2]);
+    }
+}

@@ -25,6 +25,8 @@ mod sizes;
 mod state;
 mod task;
 mod telemetry;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod work;
 

@@ -156,3 +156,130 @@ impl Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{RECORD_BYTES, Records, options, planning, slot};
+    use super::*;
+
+    const RECORDS: u64 = 40;
+
+    /// A schedule with memory for its records.
+    struct Stored {
+        schedule: Schedule,
+        store: ExtentBuffer,
+    }
+
+    impl Stored {
+        fn new(ahead: usize, record_bytes: u64) -> Self {
+            let planning = planning(&options(RECORDS, true), RECORDS, record_bytes);
+            Stored {
+                schedule: Schedule::new(Planner::new(planning, (0, 0)).unwrap(), ahead),
+                store: ExtentBuffer::new(record_bytes, 1),
+            }
+        }
+
+        fn plan(&mut self) -> bool {
+            self.schedule
+                .plan(&Records(RECORDS), &mut self.store)
+                .unwrap()
+        }
+
+        /// Reads the next extent.
+        fn read(&mut self) {
+            let (extent, block) = self.store.next_read().unwrap();
+            self.store.finish(&extent, Ok(block));
+            self.schedule.read(&extent);
+            self.store.release(extent);
+        }
+    }
+
+    #[test]
+    fn no_more_is_planned_than_asked_for() {
+        let mut it = Stored::new(3, 1 << 20);
+        assert_eq!(it.schedule.to_plan(), Some(0));
+        for _ in 0..3 {
+            assert!(it.plan());
+        }
+        assert_eq!(it.schedule.to_plan(), None);
+        it.schedule.place((0, slot()));
+        it.schedule.place((1, slot()));
+        assert_eq!(it.schedule.to_plan(), Some(0));
+        assert!(it.plan());
+        assert_eq!(it.schedule.to_plan(), Some(1), "the first batch is planned");
+        let queues = it.schedule.queues();
+        assert_eq!((queues.planned_samples, queues.unread_samples), (2, 2));
+    }
+
+    #[test]
+    fn the_sample_that_is_needed_first_comes_first() {
+        let mut it = Stored::new(8, 1 << 20);
+        for i in 0..6 {
+            it.plan();
+            it.schedule.place((i % 4, slot()));
+        }
+        assert!(it.schedule.awaits_reads() && it.schedule.next_batch().is_none());
+        // The reads end in another order: those of the records 3, 2 and 0.
+        let reads: Vec<_> = std::iter::from_fn(|| it.store.next_read()).collect();
+        for at in [3, 2, 0] {
+            let extent = &reads[at].0;
+            it.store.finish(extent, Ok(Default::default()));
+            it.schedule.read(extent);
+        }
+        assert_eq!(
+            (it.schedule.runnable(), it.schedule.next_batch()),
+            (3, Some(0))
+        );
+        let samples = std::iter::from_fn(|| it.schedule.take()).map(|task| task.sample);
+        assert_eq!(samples.collect::<Vec<_>>(), [0, 2, 3]);
+        assert!(it.schedule.awaits_reads());
+    }
+
+    #[test]
+    fn a_sample_of_a_read_record_can_be_decoded_at_once() {
+        let mut it = Stored::new(8, 1 << 20);
+        it.plan();
+        it.read();
+        assert_eq!(it.schedule.runnable(), 0, "it has no slot");
+        it.schedule.place((0, slot()));
+        assert_eq!(
+            (it.schedule.runnable(), it.schedule.awaits_reads()),
+            (1, false)
+        );
+    }
+
+    #[test]
+    fn the_budget_is_exceeded_only_if_nothing_is_in_progress() {
+        let mut it = Stored::new(8, 1);
+        assert!(it.plan(), "otherwise nothing would ever be read");
+        assert!(!it.plan());
+        it.schedule.place((0, slot()));
+        assert!(!it.plan(), "the first sample frees its memory");
+        it.read();
+        let task = it.schedule.take().unwrap();
+        it.store.release(task.extent);
+        assert_eq!(it.schedule.unfinished(), 1);
+        assert!(it.schedule.finish(task.generation));
+        assert!(it.plan());
+    }
+
+    #[test]
+    fn discarded_samples_release_their_records() {
+        let mut it = Stored::new(8, 1 << 20);
+        for i in 0..3 {
+            it.plan();
+            it.schedule.place((i, slot()));
+        }
+        it.plan();
+        it.read();
+        let task = it.schedule.take().unwrap();
+        assert!(it.store.used() >= 4 * RECORD_BYTES);
+        it.schedule.clear(&mut it.store);
+        it.store.forget_reads();
+        assert_eq!(it.schedule.unfinished(), 0);
+        it.store.release(task.extent);
+        assert!(!it.schedule.finish(task.generation), "it was discarded");
+        assert_eq!(it.store.used(), 0);
+        assert!(it.schedule.first().is_none() && !it.schedule.awaits_reads());
+    }
+}

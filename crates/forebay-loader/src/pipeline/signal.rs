@@ -48,3 +48,18 @@ impl Signal {
         self.condition.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_that_timed_out_no_longer_counts() {
+        let (signal, state) = (Signal::default(), Mutex::new(7));
+        let guard = signal.wait_for(state.lock().unwrap(), Duration::ZERO);
+        assert_eq!(*guard, 7, "the mutex is locked again");
+        assert!(!signal.has_waiting());
+    }
+}

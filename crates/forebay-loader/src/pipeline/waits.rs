@@ -84,3 +84,40 @@ fn oldest(work: &[Option<Work>]) -> Option<(usize, &Range<u64>, Duration)> {
     let (i, work) = under_way.min_by_key(|(_, work)| work.since)?;
     Some((i, &work.records, work.since.elapsed()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Records;
+    use super::*;
+
+    #[test]
+    fn the_longest_read_and_sample_are_described() {
+        let mut work = InProgress::new(3, 2);
+        let source = Records(100);
+        let idle = work.describe(None, &source);
+        assert!(
+            idle.contains("no thread") && !idle.contains("fb-"),
+            "{idle}"
+        );
+        work.read(1, Some(40..47));
+        work.read(0, Some(10..20));
+        work.decode(1, Some(5));
+        let busy = work.describe(None, &source);
+        for part in [
+            "fb-read-1",
+            "7 records",
+            "record 40",
+            "fb-decode-1",
+            "record 5",
+        ] {
+            assert!(busy.contains(part), "{part} in {busy}");
+        }
+        work.read(1, None);
+        work.decode(1, None);
+        let later = work.describe(None, &source);
+        assert!(
+            later.contains("fb-read-0") && !later.contains("fb-decode"),
+            "{later}"
+        );
+    }
+}
