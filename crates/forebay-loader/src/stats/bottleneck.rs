@@ -1,4 +1,4 @@
-//! Detects the bottleneck of a loader and describes it in one sentence.
+//! Detects the bottleneck of a loader; `sentence` describes it.
 //!
 //! Waits are examined from the end of the pipeline; the first rule that applies determines the bottleneck:
 //!
@@ -11,10 +11,9 @@
 //! 5. The decode threads wait for records: storage.
 //! 6. Otherwise: decoding, or the processes that use the cores that the decode threads lack.
 
+mod sentence;
 #[cfg(test)]
 mod tests;
-
-use std::fmt;
 
 use super::levels::{self, Best};
 use super::{Bound, CoresElsewhere, Network, Stats};
@@ -196,133 +195,4 @@ impl Bottleneck {
     fn is_fed(&self) -> bool {
         self.bound == Bound::Trainer && self.trainer_waits < TRAINER_WAITS
     }
-
-    /// Returns whether each core already has a decode thread.
-    fn cores_are_taken(&self) -> bool {
-        (1..=self.threads).contains(&self.cores)
-    }
-
-    /// Describes the decoders and their load: threads, or the cores that more threads share.
-    fn decoders(&self) -> String {
-        let threads = plural(self.threads, "thread");
-        let percent = |part: f64| (part * 100.0).round();
-        if self.cores == 0 || self.threads <= self.cores {
-            return format!("{threads} busy {} %", percent(self.decode_busy));
-        }
-        let at_work = self.decode_busy * self.threads as f64 / self.cores as f64;
-        let cores = plural(self.cores, "core");
-        format!("{threads} on {cores} busy {} %", percent(at_work.min(1.0)))
-    }
-}
-
-impl fmt::Display for Bottleneck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |part: f64| (part * 100.0).round();
-        let times = |more: f64| match more {
-            more if more >= 100.0 => "over 100x".to_owned(),
-            more => format!("{more:.1}x"),
-        };
-        let storage = self
-            .storage_headroom
-            .map(|more| match self.at_least && more < 100.0 {
-                true => format!("at least {}", times(more)),
-                false => times(more),
-            });
-        let decoders = self.decoders();
-        match self.bound {
-            Bound::Unknown => write!(f, "nothing measured yet: no batch was handed out"),
-            Bound::Trainer if self.is_fed() => write!(
-                f,
-                "the trainer waited {} % of its time for batches",
-                percent(self.trainer_waits)
-            ),
-            // The trainer did not get what the threads could have delivered, so no factor is stated.
-            Bound::Trainer => write!(
-                f,
-                "trainer-bound: decode threads waited for room {} % of their time; the trainer waited {} % of its time all the \
-                 same, at the start of an epoch or in bursts",
-                percent(self.decode_blocked),
-                percent(self.trainer_waits),
-            ),
-            Bound::Device => write!(
-                f,
-                "device-bound: copying batches to the device took {} % of the time of the thread that copies, the trainer waited \
-                 {} % of its time; copy bytes and normalize on the device, or use smaller images",
-                percent(self.copying),
-                percent(self.trainer_waits),
-            ),
-            Bound::Decode => write!(
-                f,
-                "decode-bound: {decoders}, the trainer waited {} % of its time; {}{}",
-                percent(self.trainer_waits),
-                storage.map_or_else(String::new, |storage| format!(
-                    "storage could give {storage}; "
-                )),
-                match self.cores_are_taken() {
-                    true =>
-                        "each core has a thread: decode on more machines with forebay serve, or pack with --resize-short",
-                    false => "add threads, or pack with --resize-short",
-                },
-            ),
-            Bound::Neighbor => {
-                write!(
-                    f,
-                    "neighbor-bound: the trainer waited {} % of its time",
-                    percent(self.trainer_waits)
-                )?;
-                match &self.cores_elsewhere {
-                    Some(cores) => write!(f, "; {cores}"),
-                    None => Ok(()),
-                }
-            }
-            Bound::Handover if !self.is_receiving() => write!(
-                f,
-                "handover-bound: handing batches to the training loop took {} % of the loop's time; {decoders} could give {}; \
-                 another thread holds the interpreter or the processors: move its work to another process",
-                percent(self.handover),
-                times(self.decode_headroom),
-            ),
-            Bound::Handover => write!(
-                f,
-                "handover-bound: the thread that receives batches used {} % of a core, the trainer waited {} % of its time; \
-                 decoding could give {}; use more connections, smaller images, or a server on the same host, whose batches \
-                 need no copy",
-                percent(self.receiving),
-                percent(self.trainer_waits),
-                times(self.decode_headroom),
-            ),
-            // Only a server compares several ranks; one loader does not see the others.
-            Bound::Straggler => write!(f, "straggler-bound: one rank is slower than the others"),
-            Bound::Network => {
-                let network = self.network.unwrap_or_default();
-                write!(
-                    f,
-                    "network-bound: the server spent {} % of its time sending, at {:.1} MB/s, the trainer waited {} % of its time; \
-                     decoding could give {}; use a faster network, or smaller images",
-                    percent(network.sending),
-                    network.bytes_per_s / 1e6,
-                    percent(self.trainer_waits),
-                    times(self.decode_headroom),
-                )
-            }
-            Bound::Storage => write!(
-                f,
-                "storage-bound: {}decode threads waited {} % of their time for records, {} busy {} % gave {:.1} MB/s; \
-                 decoding could give {}; use faster storage, more readers or larger blocks",
-                match &self.storage {
-                    Some(storage) => format!("{storage} is slower than decoding: "),
-                    None => String::new(),
-                },
-                percent(self.decode_starved),
-                plural(self.readers, "reader"),
-                percent(self.fetch_busy),
-                self.bytes_per_s / 1e6,
-                times(self.decode_headroom),
-            ),
-        }
-    }
-}
-
-fn plural(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
