@@ -188,6 +188,10 @@ impl Loader {
 
     /// Returns the next batch, or `None` at the end of an epoch. The call after that begins the next epoch.
     ///
+    /// The pixels of a batch have shape `[batch_size, height, width, 3]`, or `[batch_size, 3, height, width]` with
+    /// [`Layout::Nchw`], and the element type of [`Output`](forebay_image::Output). With
+    /// [`Transform::KeepEncoded`](forebay_image::Transform::KeepEncoded) a batch has encoded images instead.
+    ///
     /// # Errors
     ///
     /// The error of the first sample that cannot be read or decoded, after all batches before it were returned. Every later
@@ -261,7 +265,7 @@ impl Loader {
     /// A position beyond the end of the epoch.
     pub fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
         check_position(position, self.samples)?;
-        self.pipeline.seek(epoch, position)?;
+        self.pipeline.shared().seek((epoch, position))?;
         (self.epoch, self.position) = (epoch, position);
         self.digests.seek(epoch, position);
         Ok(())

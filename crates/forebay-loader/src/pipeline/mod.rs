@@ -158,11 +158,6 @@ impl Pipeline {
         }
     }
 
-    /// Discards prepared batches and continues at another position.
-    pub(crate) fn seek(&mut self, epoch: u64, position: u64) -> Result<()> {
-        self.shared.seek((epoch, position))
-    }
-
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

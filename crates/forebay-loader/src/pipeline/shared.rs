@@ -57,14 +57,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Plans ahead after a change of the state, and wakes one thread of each kind that has work; a thread that takes work
-    /// wakes the next.
+    /// Plans ahead after a change of the state, and wakes threads.
     pub(super) fn advance(&self, state: &mut State) {
         state.advance(&*self.source);
         self.wake(state);
     }
 
-    /// Wakes one thread of each kind that has work.
+    /// Wakes one thread of each kind that has work; a thread that takes work wakes the next.
     pub(super) fn wake(&self, state: &State) {
         let signals = &self.signals;
         if signals.readers.has_waiting() && state.has_read() {
@@ -86,8 +85,8 @@ impl Shared {
         self.signals.trainer.wake_all();
     }
 
-    /// Discards prepared batches, and continues at another position.
-    pub(super) fn seek(&self, at: (u64, u64)) -> Result<()> {
+    /// Discards prepared batches, and continues at another epoch and position.
+    pub(crate) fn seek(&self, at: (u64, u64)) -> Result<()> {
         let planner = Planner::new(self.planning.clone(), at)?;
         let mut state = self.lock();
         state.restart(planner);

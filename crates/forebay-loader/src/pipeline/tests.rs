@@ -325,6 +325,19 @@ fn a_failed_sample_ends_the_stream_at_its_batch() {
 }
 
 #[test]
+fn a_refused_buffer_ends_the_stream() {
+    let mut driven = driven(40);
+    let Some(Job::Buffer { generation, .. }) = driven.state.next_job(0) else {
+        panic!("a buffer is needed");
+    };
+    assert!(!driven.state.has_job(), "one buffer at a time");
+    assert!(driven.next().is_none());
+    driven.state.add_buffer(generation, Err(Error::Interrupted));
+    assert!(matches!(driven.next(), Some(Err(Error::Interrupted))));
+    assert!(!driven.state.has_job());
+}
+
+#[test]
 fn replaced_samples_are_flagged_and_counted() {
     let mut driven = driven(40);
     for task in driven.tasks() {
