@@ -24,7 +24,7 @@ pub(crate) enum Why {
 
 /// Starts the search for a server, unless one is in progress.
 pub(crate) fn start(why: Why, config: &Arc<StreamConfig>, queue: &Arc<Queue>, sequence: &Sequence) {
-    if config.until.is_some_and(|until| sequence.epoch >= until) {
+    if config.until.is_some_and(|until| sequence.epoch() >= until) {
         return;
     }
     let Some((connection, server)) = queue.begin_migration() else {

@@ -171,7 +171,7 @@ impl Receiver {
             if self
                 .config
                 .until
-                .is_some_and(|until| self.sequence.epoch >= until)
+                .is_some_and(|until| self.sequence.epoch() >= until)
             {
                 return Ok(None);
             }

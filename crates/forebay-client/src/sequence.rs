@@ -35,9 +35,9 @@ fn same<T: PartialEq + std::fmt::Debug>(
     })
 }
 
-/// The parameters and the position of a stream, which determine its next message.
+/// The parameters of a stream that determine its messages.
 #[derive(Debug, Clone)]
-pub(crate) struct Sequence {
+struct Expected {
     records: u64,
     /// Samples per epoch.
     samples: u64,
@@ -52,8 +52,14 @@ pub(crate) struct Sequence {
     raw: bool,
     /// Names of the columns.
     columns: Vec<String>,
-    pub(crate) epoch: u64,
-    pub(crate) position: u64,
+}
+
+/// The parameters and the position of a stream, which determine its next message.
+#[derive(Debug, Clone)]
+pub(crate) struct Sequence {
+    stream: Expected,
+    epoch: u64,
+    position: u64,
     /// Batches of the epoch that this connection sent.
     batches: u64,
     digest: u64,
@@ -64,16 +70,18 @@ impl Sequence {
     pub(crate) fn new(info: &StreamInfo, epoch: u64, position: u64) -> Result<Self, SequenceError> {
         let (batch_size, rank, world_size) = (info.batch_size(), info.rank(), info.world_size());
         let sequence = Sequence {
-            records: info.records,
-            samples: info.samples,
-            batch_size,
-            rank,
-            world_size,
-            drop_last: info.options.drop_last != Some(false),
-            replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
-            batch_bytes: info.batch_bytes,
-            raw: info.options.keeps_encoded(),
-            columns: info.options.columns.clone().unwrap_or_default(),
+            stream: Expected {
+                records: info.records,
+                samples: info.samples,
+                batch_size,
+                rank,
+                world_size,
+                drop_last: info.options.drop_last != Some(false),
+                replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
+                batch_bytes: info.batch_bytes,
+                raw: info.options.keeps_encoded(),
+                columns: info.options.columns.clone().unwrap_or_default(),
+            },
             epoch,
             position,
             batches: 0,
@@ -104,19 +112,24 @@ impl Sequence {
         (self.epoch, self.position)
     }
 
+    /// Number of the epoch of the next batch.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// Payload size of a batch in bytes; if sizes vary, the part that is known in advance.
     pub(crate) fn batch_bytes(&self) -> u64 {
-        self.batch_bytes
+        self.stream.batch_bytes
     }
 
     /// Samples per global batch.
     pub(crate) fn global_size(&self) -> u64 {
-        self.batch_size * self.world_size
+        self.stream.batch_size * self.stream.world_size
     }
 
     /// Returns whether batches vary in size: those with encoded images or with columns.
     pub(crate) fn varies(&self) -> bool {
-        self.raw || !self.columns.is_empty()
+        self.stream.raw || !self.stream.columns.is_empty()
     }
 
     /// Resets the counts of the connection; the position stays.
@@ -130,8 +143,8 @@ impl Sequence {
     }
 
     fn ends_at(&self, position: u64) -> bool {
-        let left = self.samples.saturating_sub(position);
-        left == 0 || (self.drop_last && left < self.global_size())
+        let left = self.stream.samples.saturating_sub(position);
+        left == 0 || (self.stream.drop_last && left < self.global_size())
     }
 
     /// The position `batches` after a position, at most the end of its epoch.
@@ -157,44 +170,48 @@ impl Sequence {
         }
         same("position", self.position, batch.position)?;
         same("step", self.position / self.global_size(), batch.step)?;
-        same("encoded images", self.raw, !batch.offsets.is_empty())?;
+        same("encoded images", self.stream.raw, !batch.offsets.is_empty())?;
         if !self.varies() {
-            same("bytes of a batch", self.batch_bytes, payload_len)?;
+            same("bytes of a batch", self.stream.batch_bytes, payload_len)?;
         }
         let columns = batch.columns.iter().map(|column| &column.name);
-        if !columns.eq(&self.columns) {
+        if !columns.eq(&self.stream.columns) {
             let found = batch.columns.iter().map(|column| column.name.as_str());
             return Err(SequenceError {
                 what: "columns",
-                expected: format!("{:?}", self.columns),
+                expected: format!("{:?}", self.stream.columns),
                 found: printable_start(&format!("{:?}", found.collect::<Vec<_>>()), 500)
                     .into_owned(),
             });
         }
         let samples = batch.samples.len() as u64;
-        same("samples of a batch", self.batch_size, samples)?;
+        same("samples of a batch", self.stream.batch_size, samples)?;
         for (i, &sample) in batch.samples.iter().enumerate() {
-            let at = self.position + self.rank + i as u64 * self.world_size;
-            let flag = if at < self.samples {
+            let at = self.position + self.stream.rank + i as u64 * self.stream.world_size;
+            let flag = if at < self.stream.samples {
                 FLAG_SAMPLE
             } else {
                 FLAG_PADDING
             };
-            let known = if self.replaces { !FLAG_FAILED } else { !0 };
+            let known = if self.stream.replaces {
+                !FLAG_FAILED
+            } else {
+                !0
+            };
             let found = batch.flags.get(i).map(|flag| flag & known);
             same("padding", Some(flag), found)?;
-            if sample >= self.records {
+            if sample >= self.stream.records {
                 return Err(SequenceError {
                     what: "sample",
-                    expected: format!("less than {}", self.records),
+                    expected: format!("less than {}", self.stream.records),
                     found: sample.to_string(),
                 });
             }
         }
         let found = digest::batch(
             self.position,
-            self.rank,
-            self.world_size,
+            self.stream.rank,
+            self.stream.world_size,
             &batch.samples,
             &batch.flags,
         );
@@ -210,7 +227,7 @@ impl Sequence {
 
     /// The position after the global batch at `position`.
     pub(crate) fn after(&self, position: u64) -> u64 {
-        self.samples.min(position + self.global_size())
+        self.stream.samples.min(position + self.global_size())
     }
 
     /// Validates the end of an epoch against the received batches, and advances to the next epoch.
@@ -219,7 +236,10 @@ impl Sequence {
         if !self.is_at_end() {
             return Err(SequenceError {
                 what: "batch",
-                expected: format!("one at position {} of {}", self.position, self.samples),
+                expected: format!(
+                    "one at position {} of {}",
+                    self.position, self.stream.samples
+                ),
                 found: format!("the end of epoch {}", end.epoch),
             });
         }
