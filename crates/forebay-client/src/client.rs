@@ -10,6 +10,7 @@ use crate::connection::{Connection, dial};
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, StreamOptions};
 use crate::placement::Unit;
+use crate::queue::Counters;
 use crate::resolver::{self, Resolver};
 use crate::server_stream::ServerStream;
 use crate::stream::Stream;
@@ -155,7 +156,7 @@ impl Client {
         let place = (open.epoch, open.position);
         let (connection, info) = self.open_placed(&open, &asked)?;
         let config = Arc::new(self.config(&open, &asked, &connection, info)?);
-        let stream = ServerStream::start(config, place, connection, None)?;
+        let stream = ServerStream::start(config, place, connection, Counters::default())?;
         Ok(Stream::new(stream, place))
     }
 

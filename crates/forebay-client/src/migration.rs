@@ -1,7 +1,7 @@
 //! Prepares the migration of a stream to another server while the current one still serves it.
 //!
 //! There are two reasons: the current server announced that it stops, or the list of servers now
-//! assigns the stream to another one. `queue/handover.rs` performs the switch.
+//! assigns the stream to another one. `queue/handover.rs` has the rules of the switch.
 
 use std::sync::Arc;
 use std::thread;
@@ -92,7 +92,7 @@ impl Search {
                 Err(Error::Interrupted) => return false,
                 Err(e) => {
                     hopeless &= !e.is_passing();
-                    self.queue.note(|state| state.stats.retries += 1);
+                    self.queue.count_retry();
                 }
             }
         }

@@ -14,7 +14,7 @@ use crate::connection::{Connection, broken, remote};
 use crate::error::{Error, Result};
 use crate::migration::{self, Why};
 use crate::payload::{self, Unread};
-use crate::queue::{Item, Queue};
+use crate::queue::{Queue, Received};
 use crate::sequence::{Sequence, SequenceError};
 use crate::slots::Slots;
 use crate::stream_config::StreamConfig;
@@ -87,7 +87,7 @@ impl Receiver {
                     let server = next.server.clone();
                     let taken = self.take_over(next);
                     if taken.is_ok() {
-                        self.queue.note(|state| state.stats.handovers += 1);
+                        self.queue.count_handover();
                     } else {
                         lost = server;
                     }
@@ -108,7 +108,6 @@ impl Receiver {
         self.queue.adopt(&connection.socket)?;
         self.sequence.reconnected();
         self.slots = connect(&self.queue, &connection, &self.config)?;
-        self.queue.note(|state| state.away = None);
         self.schedule(&connection);
         Ok(connection)
     }
@@ -134,7 +133,7 @@ impl Receiver {
         if let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP) {
             return Ok(Some(next));
         }
-        if self.queue.state().nowhere {
+        if self.queue.is_nowhere() {
             self.queue.send(&wire::Close {}.into());
             return Err(Error::Remote {
                 server: server.to_owned(),
@@ -189,9 +188,7 @@ impl Receiver {
                     self.sequence
                         .epoch_end(&end)
                         .map_err(|d| out_of_order(&server, d))?;
-                    let next = self.sequence.place();
-                    let end = Item::EpochEnd(end.epoch);
-                    self.queue.push(end, |state| state.next = next);
+                    self.queue.push_end(end.epoch, self.sequence.place());
                 }
                 Message::Ping(ping) if !ping.answer => {
                     if ping.leaving_ms > 0 && !self.leaving {
@@ -209,7 +206,7 @@ impl Receiver {
                     for text in &mut stats.failures {
                         *text = printable(text).into_owned();
                     }
-                    self.queue.note(|state| state.server_stats = Some(stats));
+                    self.queue.answer_stats(stats);
                 }
                 Message::Error(error) => return Err(remote(&server, error)),
                 other => {
@@ -285,12 +282,14 @@ impl Receiver {
         let lost_at = self.lost_at.take();
         let cpu = thread_cpu_time();
         let used = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
-        // One lock and one wake-up per batch.
-        self.queue.push(Item::Batch(batch), |state| {
-            state.count(payload_len, shared.is_some(), began.elapsed(), used);
-            let gap = lost_at.map_or(Duration::ZERO, |at| at.elapsed());
-            state.stats.longest_gap = state.stats.longest_gap.max(gap);
-        });
+        let received = Received {
+            bytes: payload_len,
+            shared: shared.is_some(),
+            receiving: began.elapsed(),
+            cpu: used,
+            gap: lost_at.map_or(Duration::ZERO, |at| at.elapsed()),
+        };
+        self.queue.push_batch(batch, &received);
         Ok(())
     }
 }

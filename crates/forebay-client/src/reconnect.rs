@@ -11,14 +11,13 @@ impl Receiver {
     /// that delivers no batch does not count as a success.
     pub(crate) fn reconnect(&mut self, failed: Error, lost: &str) -> Result<Connection> {
         let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
-        self.queue
-            .note(|state| state.away = Some((lost_at, failed.to_string())));
+        self.queue.lost(lost_at, &failed);
         // A migration to another server may be ready at exactly this position.
         if failed.is_passing()
             && let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP)
             && let Ok(next) = self.take_over(next)
         {
-            self.queue.note(|state| state.stats.handovers += 1);
+            self.queue.count_handover();
             return Ok(next);
         }
         let limit = self.config.options.reconnect_for;
@@ -46,14 +45,12 @@ impl Receiver {
             self.failures.attempt();
             match self.attempt(lost) {
                 Ok(connection) => {
-                    self.queue.note(|state| state.stats.reconnects += 1);
+                    self.queue.count_reconnect();
                     return Ok(connection);
                 }
                 Err(e) => {
-                    self.queue.note(|state| {
-                        state.stats.retries += 1;
-                        state.away = Some((lost_at, e.to_string()));
-                    });
+                    self.queue.count_retry();
+                    self.queue.lost(lost_at, &e);
                     last = e;
                 }
             }
@@ -70,11 +67,10 @@ impl Receiver {
             _ => config.resolver.read()?,
         };
         let servers = config.order(&servers, &[lost]);
-        queue.note(|state| state.dialling = true);
-        let dialled = config.dial(&servers, self.sequence.place(), &|socket| {
-            queue.adopt(socket)
+        let dialled = queue.dialling(|| {
+            let adopt = |socket: &_| queue.adopt(socket);
+            config.dial(&servers, self.sequence.place(), &adopt)
         });
-        queue.note(|state| state.dialling = false);
         self.take_over(dialled?)
     }
 }

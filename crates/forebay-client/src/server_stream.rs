@@ -7,7 +7,7 @@ use forebay_wire::wire;
 
 use crate::connection::Connection;
 use crate::error::{Error, Result};
-use crate::queue::{Queue, State};
+use crate::queue::{Counters, Queue};
 use crate::receiver::{Receiver, connect};
 use crate::sequence::{Place, Sequence};
 use crate::stream_config::StreamConfig;
@@ -19,12 +19,12 @@ pub(crate) struct ServerStream {
 }
 
 impl ServerStream {
-    /// Starts to receive from `connection`, whose stream is open at `place`.
+    /// Starts to receive from `connection`, whose stream is open at `place`. `counters` continue.
     pub(crate) fn start(
         config: Arc<StreamConfig>,
         place: Place,
         connection: Connection,
-        before: Option<&State>,
+        counters: Counters,
     ) -> Result<ServerStream> {
         let sequence =
             Sequence::new(&config.info, place.0, place.1).map_err(|d| Error::Sequence {
@@ -33,13 +33,7 @@ impl ServerStream {
                 expected: d.expected,
                 found: d.found,
             })?;
-        let queue = Queue::new(connection.server.clone(), place);
-        if let Some(before) = before {
-            // Counters continue across connections.
-            let mut state = queue.state();
-            (state.stats, state.uses) = (before.stats, before.uses.clone());
-        }
-        let queue = Arc::new(queue);
+        let queue = Arc::new(Queue::new(connection.server.clone(), place, counters));
         queue.adopt(&connection.socket)?;
         let slots = connect(&queue, &connection, &config)?;
         let receiver = Receiver::new(Arc::clone(&config), Arc::clone(&queue), sequence, slots);
@@ -62,8 +56,7 @@ impl ServerStream {
             let servers = config.order(servers, &[]);
             config.dial(&servers, place, &|_| Ok(()))
         })?;
-        let next = ServerStream::start(config, place, connection, Some(&*self.queue.state()))?;
-        *self = next;
+        *self = ServerStream::start(config, place, connection, self.queue.counters())?;
         Ok(())
     }
 
@@ -72,7 +65,7 @@ impl ServerStream {
         self.queue.try_send(&wire::Close {}.into());
         self.queue.interrupt();
         if let Some(thread) = self.thread.take()
-            && !self.queue.state().dialling
+            && !self.queue.is_dialling()
         {
             // The thread is ending. One that is connecting ends at its timeout and is not joined.
             let _ = thread.join();

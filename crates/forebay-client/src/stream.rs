@@ -65,19 +65,9 @@ impl Stream {
             Polled::Batch(batch) => Ok(Some(batch)),
             Polled::EpochEnd => Ok(None),
             Polled::Pending => {
-                let state = self.stream.queue.state();
-                if let Some(away) = state.away() {
-                    return Err(away);
-                }
-                Err(Error::Waited {
-                    server: state.server.clone(),
-                    what: format!(
-                        "the batch at epoch {}, position {}",
-                        self.epoch, self.position
-                    ),
-                    waited: began.elapsed(),
-                    last_sign: state.last_sign.map(|at| at.elapsed()),
-                })
+                let (epoch, position) = self.position();
+                let what = format!("the batch at epoch {epoch}, position {position}");
+                Err(self.stream.queue.waited(what, began))
             }
         }
     }
@@ -174,7 +164,7 @@ impl Stream {
     /// Returns the current transport; a reconnect may change it.
     #[must_use]
     pub fn via(&self) -> Via {
-        self.stream.queue.state().via
+        self.stream.queue.via()
     }
 
     /// Returns the counters.
@@ -242,31 +232,31 @@ impl Interrupter {
     /// Returns the counters, as [`Stream::stats`].
     #[must_use]
     pub fn stats(&self) -> StreamStats {
-        self.queue.state().stats
+        self.queue.stats()
     }
 
     /// Returns an error if the connection is lost and no server has continued the stream yet.
     #[must_use]
     pub fn away(&self) -> Option<Error> {
-        self.queue.state().away()
+        self.queue.away()
     }
 
     /// Returns the transport, as [`Stream::via`].
     #[must_use]
     pub fn via(&self) -> Via {
-        self.queue.state().via
+        self.queue.via()
     }
 
     /// Returns the server, as [`Stream::server`].
     #[must_use]
     pub fn server(&self) -> String {
-        self.queue.state().server.clone()
+        self.queue.server()
     }
 
     /// Returns the servers, as [`Stream::servers`].
     #[must_use]
     pub fn servers(&self) -> Vec<ServerUse> {
-        self.queue.state().uses.clone()
+        self.queue.servers()
     }
 
     /// Requests the server's statistics, as [`Stream::server_stats`], while another thread uses the

@@ -1,129 +1,164 @@
-//! Flow control: grants the server credit for the free space in the queue. Owns the writing half of
-//! the connection.
+//! Flow control, without IO: how many bytes the server may still send.
 
-use std::time::Instant;
+use crate::sequence::{Place, Sequence};
 
-use forebay_wire::{FrameWriter, Message, Socket, wire};
-
-use super::{Queue, lock};
-use crate::options::Via;
-use crate::sequence::Place;
-
-fn credit(bytes: u64) -> wire::Credit {
-    wire::Credit {
-        bytes,
-        ..wire::Credit::default()
-    }
+/// The credit of the current connection.
+pub(super) struct Credit {
+    /// Bytes of the queued batches.
+    queued: u64,
+    /// Bytes the server may still send; negative after a batch whose size was not known in advance.
+    outstanding: i128,
+    /// Bytes that were queued beyond the budget when the connection was made; no credit is granted
+    /// for them when they are taken.
+    withheld: u64,
+    /// Position after the batches whose headers have arrived.
+    next: Place,
 }
 
-impl Queue {
-    /// Registers a connection with an open stream and grants all free space as its credit. Returns
-    /// its number.
-    pub(crate) fn connected(
-        &self,
-        server: &str,
-        mut writer: FrameWriter<Socket>,
-        more: Vec<Socket>,
-        budget: u64,
-    ) -> forebay_wire::Result<u64> {
-        // Locked first: a consumer that takes a batch meanwhile waits here, then finds that its
-        // credit belonged to an older connection.
-        let mut slot = lock(&self.writer);
-        let (connection, room) = {
-            let mut state = self.state();
-            state.connection += 1;
-            state.budget = budget;
-            let room = budget.saturating_sub(state.queued_bytes);
-            state.outstanding = room.into();
-            state.withheld = state.queued_bytes.saturating_sub(budget);
-            state.server = server.to_owned();
-            state.via = Via::of(writer.get_ref());
-            state.more = more;
-            state.switch_at = None;
-            state.offered = None;
-            state.held_back = 0;
-            state.nowhere = false;
-            state.last_sign = Some(Instant::now());
-            (state.connection, room)
-        };
-        writer.write(&credit(room).into(), &[])?;
-        *slot = Some((connection, writer));
-        Ok(connection)
-    }
-
-    /// Unregisters the connection; credit is not sent until there is a new one.
-    pub(crate) fn disconnected(&self) {
-        *lock(&self.writer) = None;
-        let mut state = self.state();
-        state.socket = None;
-        state.more.clear();
-    }
-
-    /// Sends a message if there is a connection. Errors surface where the connection is read.
-    pub(crate) fn send(&self, message: &Message) {
-        if let Some((_, writer)) = &mut *lock(&self.writer) {
-            let _ = writer.write(message, &[]);
+impl Credit {
+    /// Creates the credit of a stream whose first batch is at `next`.
+    pub(super) const fn new(next: Place) -> Self {
+        Credit {
+            queued: 0,
+            outstanding: 0,
+            withheld: 0,
+            next,
         }
     }
 
-    /// As [`Queue::send`], unless another thread is sending.
-    pub(crate) fn try_send(&self, message: &Message) {
-        if let Ok(mut slot) = self.writer.try_lock()
-            && let Some((_, writer)) = &mut *slot
-        {
-            let _ = writer.write(message, &[]);
-        }
+    /// Starts a new connection with all free space of `budget`; returns its credit.
+    pub(super) fn begin(&mut self, budget: u64) -> u64 {
+        let room = budget.saturating_sub(self.queued);
+        self.outstanding = room.into();
+        self.withheld = self.queued.saturating_sub(budget);
+        room
     }
 
     /// Consumes credit for `bytes` and advances to `next`; false if the server has no such credit.
     /// If sizes vary, any remaining credit suffices.
-    pub(crate) fn expect(&self, bytes: u64, varies: bool, next: Place) -> bool {
-        let mut state = self.state();
+    pub(super) fn spend(&mut self, bytes: u64, varies: bool, next: Place) -> bool {
         let needed = if varies { 1 } else { bytes };
-        let may = state.outstanding >= needed.into();
+        let may = self.outstanding >= needed.into();
         if may {
-            state.outstanding -= i128::from(bytes);
-            state.next = next;
+            self.outstanding -= i128::from(bytes);
+            self.next = next;
         }
         may
     }
 
-    /// Grants the credit of a taken batch, unless its connection is gone.
-    pub(super) fn give_back(&self, connection: u64, bytes: u64) {
-        let mut slot = lock(&self.writer);
-        let Some((current, writer)) = &mut *slot else {
-            return;
-        };
-        if *current != connection {
-            return;
-        }
-        let bytes = {
-            let mut state = self.state();
-            if state.switch_at.is_some() {
-                // Granted to the next server instead.
-                state.held_back += bytes;
-                return;
-            }
-            let kept = state.withheld.min(bytes);
-            state.withheld -= kept;
-            state.outstanding += i128::from(bytes - kept);
-            bytes - kept
-        };
-        if bytes > 0 {
-            let _ = writer.write(&credit(bytes).into(), &[]);
-        }
+    /// Advances past the end of an epoch, which needs no credit.
+    pub(super) fn advance(&mut self, next: Place) {
+        self.next = next;
     }
 
-    /// Tells the server that a batch in shared memory is released, unless its connection is gone.
-    pub(crate) fn release(&self, connection: u64, slot: u32) {
-        if let Some((current, writer)) = &mut *lock(&self.writer)
-            && *current == connection
-        {
-            let released = wire::Credit {
-                released: vec![slot],
-                ..wire::Credit::default()
-            };
-            let _ = writer.write(&released.into(), &[]);
-        }
+    /// Counts a batch that entered the queue.
+    pub(super) fn queued(&mut self, bytes: u64) {
+        self.queued += bytes;
+    }
+
+    /// Counts a batch that left the queue.
+    pub(super) fn taken(&mut self, bytes: u64) {
+        self.queued -= bytes;
+    }
+
+    /// Counts the queue as empty.
+    pub(super) fn cleared(&mut self) {
+        self.queued = 0;
+    }
+
+    /// Adds the credit of a batch of `bytes` that was taken; returns how much of it to grant.
+    pub(super) fn grant(&mut self, bytes: u64) -> u64 {
+        let kept = self.withheld.min(bytes);
+        self.withheld -= kept;
+        self.outstanding += i128::from(bytes - kept);
+        bytes - kept
+    }
+
+    /// Returns the position at which the credit is used up, at most the end of the epoch.
+    pub(super) fn used_up_at(&self, sequence: &Sequence) -> Place {
+        let owed = u64::try_from(self.outstanding).unwrap_or(0);
+        let batches = match sequence.varies() {
+            // With varying sizes, any remaining credit allows one batch.
+            true => u64::from(owed > 0),
+            false => owed / sequence.batch_bytes().max(1),
+        };
+        sequence.ahead(self.next, batches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::sequence;
+
+    const START: Place = (0, 0);
+
+    /// A connection with 100 bytes of credit.
+    fn credit() -> Credit {
+        let mut credit = Credit::new(START);
+        assert_eq!(credit.begin(100), 100);
+        credit
+    }
+
+    #[test]
+    fn batches_of_known_size_need_their_whole_credit() {
+        let mut credit = credit();
+        assert!(!credit.spend(101, false, (0, 1)));
+        assert!(credit.spend(60, false, (0, 1)));
+        assert!(!credit.spend(41, false, (0, 2)));
+        assert!(credit.spend(40, false, (0, 2)));
+        assert!(!credit.spend(1, false, (0, 3)));
+        assert_eq!(credit.grant(60), 60);
+        assert!(credit.spend(60, false, (0, 3)));
+    }
+
+    #[test]
+    fn a_batch_of_unknown_size_may_overdraw_once() {
+        let mut credit = credit();
+        assert!(credit.spend(99, true, (0, 1)));
+        assert!(credit.spend(250, true, (0, 2)));
+        assert!(!credit.spend(0, true, (0, 3)), "249 are owed");
+        assert_eq!(credit.grant(249), 249);
+        assert!(!credit.spend(1, true, (0, 3)), "nothing is left");
+        assert_eq!(credit.grant(1), 1);
+        assert!(credit.spend(1, true, (0, 3)));
+    }
+
+    #[test]
+    fn a_new_connection_gets_the_free_space_only() {
+        let mut credit = credit();
+        credit.queued(70);
+        assert_eq!(credit.begin(100), 30);
+        credit.taken(70);
+        assert_eq!(credit.grant(70), 70);
+        credit.queued(70);
+        credit.cleared();
+        assert_eq!(credit.begin(100), 100);
+    }
+
+    #[test]
+    fn bytes_beyond_the_budget_are_not_granted_again() {
+        let mut credit = credit();
+        credit.queued(340);
+        assert_eq!(credit.begin(100), 0);
+        assert_eq!(credit.grant(90), 0);
+        assert_eq!(credit.grant(250), 100);
+        assert!(credit.spend(100, false, (0, 1)));
+    }
+
+    #[test]
+    fn credit_is_used_up_at_the_end_of_the_epoch_at_most() {
+        let sequence = sequence(9, 30);
+        let mut credit = credit();
+        assert_eq!(credit.used_up_at(&sequence), (0, 6), "three batches fit");
+        assert!(credit.spend(30, false, (0, 2)));
+        assert_eq!(credit.used_up_at(&sequence), (0, 6));
+        credit.grant(200);
+        assert_eq!(credit.used_up_at(&sequence), (0, 8));
+        credit.advance((1, 0));
+        assert_eq!(credit.used_up_at(&sequence), (1, 8));
+        // An overdrawn credit allows no batch.
+        credit.spend(1000, true, (1, 2));
+        assert_eq!(credit.used_up_at(&sequence), (1, 2));
     }
 }

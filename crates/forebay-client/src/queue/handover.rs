@@ -7,133 +7,286 @@
 //! the next server, so both together never exceed the budget.
 
 use std::net::Shutdown;
-use std::time::{Duration, Instant};
 
-use forebay_wire::{Socket, wire};
+use forebay_wire::Socket;
 
-use super::Queue;
 use crate::connection::Connection;
-use crate::error::{Error, Result};
-use crate::sequence::{Place, Sequence};
+use crate::sequence::Place;
 
-impl Queue {
-    /// Number of the current connection; operations for another number are ignored.
-    pub(crate) fn connection(&self) -> u64 {
-        self.state().connection
-    }
+/// The thread that searches for the next server. It may outlast the connection that it is to replace.
+enum Search {
+    Idle,
+    /// With the socket of the connection that it prepares, once there is one.
+    Running(Option<Socket>),
+}
 
-    /// Starts a search if none is in progress and none has found a connection; returns the
-    /// connection to replace, and its server.
-    pub(crate) fn begin_migration(&self) -> Option<(u64, String)> {
-        let mut state = self.state();
-        if state.migrating || state.interrupted || state.offered.is_some() {
-            return None;
+/// The switch from the current connection to the next one.
+enum Switch {
+    /// The current server gets the credit that becomes free.
+    Idle,
+    /// The current server gets no more credit, and has used up what it has at `at`.
+    Frozen {
+        at: Place,
+        /// Bytes that were taken from the queue since.
+        held_back: u64,
+    },
+    /// As `Frozen`, and the next connection has its stream open at `at`.
+    Offered {
+        at: Place,
+        held_back: u64,
+        next: Box<Connection>,
+    },
+    /// The receiving thread has the next connection, but not yet switched to it.
+    Taken,
+    /// The current server stops, and no other server can take over.
+    Nowhere,
+}
+
+/// What the receiving thread finds at its position.
+pub(super) enum Offer {
+    /// The connection to switch to.
+    Ready(Box<Connection>),
+    /// The position of the switch has passed, because the old server sends the end of an epoch
+    /// without credit.
+    Missed,
+    /// The current connection continues.
+    None,
+}
+
+pub(super) struct Handover {
+    search: Search,
+    switch: Switch,
+}
+
+impl Handover {
+    pub(super) const fn new() -> Self {
+        Handover {
+            search: Search::Idle,
+            switch: Switch::Idle,
         }
-        state.migrating = true;
-        Some((state.connection, state.server.clone()))
     }
 
-    /// Registers the socket of the next connection, so that an interruption shuts it down too.
-    pub(crate) fn adopt_spare(&self, socket: &Socket) -> Result<()> {
-        let mut state = self.state();
-        if state.interrupted {
-            return Err(Error::Interrupted);
+    /// Starts a search; false if one is in progress, or has ended with a result.
+    pub(super) fn begin_search(&mut self) -> bool {
+        let may = matches!((&self.search, &self.switch), (Search::Idle, Switch::Idle));
+        if may {
+            self.search = Search::Running(None);
         }
-        state.spare = Some(socket.clone());
-        Ok(())
+        may
     }
 
-    /// Stops granting credit to `connection`. Returns the position at which its credit is used up,
-    /// at most the end of the epoch; `None` if it is no longer the current connection.
-    pub(crate) fn freeze(&self, connection: u64, sequence: &Sequence) -> Option<Place> {
-        let mut state = self.state();
-        if state.connection != connection || state.interrupted {
-            return None;
-        }
-        let owed = u64::try_from(state.outstanding).unwrap_or(0);
-        let batches = match sequence.varies() {
-            // With varying sizes, any remaining credit allows one batch.
-            true => u64::from(owed > 0),
-            false => owed / sequence.batch_bytes().max(1),
-        };
-        let at = sequence.ahead(state.next, batches);
-        state.switch_at = Some(at);
-        drop(state);
-        // Wakes the receiving thread, which may be waiting for a batch that will not come, through
-        // the answer to this ping.
-        self.send(&wire::Ping::default().into());
-        Some(at)
-    }
-
-    /// Cancels the migration: the current server gets its credit again.
-    pub(crate) fn thaw(&self, connection: u64) {
-        let mut state = self.state();
-        if state.connection != connection || state.switch_at.take().is_none() {
-            return;
-        }
-        let offered = state.offered.take();
-        let bytes = std::mem::take(&mut state.held_back);
-        drop(state);
-        drop(offered);
-        self.changed.notify_all();
-        self.give_back(connection, bytes);
-    }
-
-    /// Offers the next connection, with its stream open at the position that [`Queue::freeze`]
-    /// returned. Ignored if that migration was cancelled.
-    pub(crate) fn offer(&self, connection: u64, place: Place, next: Connection) {
-        let mut state = self.state();
-        if state.connection == connection && state.switch_at == Some(place) && !state.interrupted {
-            state.offered = Some(Box::new(next));
-            drop(state);
-            self.changed.notify_all();
+    /// Sets the socket that the search prepares.
+    pub(super) fn adopt(&mut self, socket: Socket) {
+        if let Search::Running(spare) = &mut self.search {
+            *spare = Some(socket);
         }
     }
 
     /// Ends the search.
-    pub(crate) fn migrated(&self, connection: u64, nowhere: bool) {
-        let mut state = self.state();
-        state.migrating = false;
-        state.spare = None;
-        let wakes = nowhere && state.connection == connection;
-        state.nowhere |= wakes;
-        drop(state);
-        if wakes {
-            self.send(&wire::Ping::default().into());
+    pub(super) fn end_search(&mut self) {
+        self.search = Search::Idle;
+    }
+
+    /// Closes the connection that the search prepares. The search itself goes on.
+    pub(super) fn abort_search(&mut self) {
+        if let Search::Running(socket) = &mut self.search
+            && let Some(socket) = socket.take()
+        {
+            socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// Takes the next connection if `place` is the switch position, waiting for it up to
-    /// `patience`. If it takes longer, the migration is cancelled; also if `place` is later, which
-    /// happens because the old server sends the end of an epoch without credit.
-    pub(crate) fn take_offer(&self, place: Place, patience: Duration) -> Option<Connection> {
-        let began = Instant::now();
-        let mut state = self.state();
-        loop {
-            match state.switch_at {
-                _ if state.interrupted => return None,
-                Some(at) if at < place => break,
-                Some(at) if at == place => {}
-                _ => return None,
+    /// Stops granting credit to the current connection, which has none left at `at`.
+    pub(super) fn freeze(&mut self, at: Place) {
+        self.switch = Switch::Frozen { at, held_back: 0 };
+    }
+
+    /// Keeps credit for the next server; false if the current one gets it.
+    pub(super) fn hold_back(&mut self, bytes: u64) -> bool {
+        match &mut self.switch {
+            Switch::Frozen { held_back, .. } | Switch::Offered { held_back, .. } => {
+                *held_back += bytes;
+                true
             }
-            if let Some(next) = state.offered.take() {
-                return Some(*next);
-            }
-            let left = patience.saturating_sub(began.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            (state, _) = self
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            Switch::Taken => true,
+            Switch::Idle | Switch::Nowhere => false,
         }
-        let connection = state.connection;
-        if let Some(socket) = state.spare.take() {
-            socket.shutdown(Shutdown::Both);
+    }
+
+    /// Cancels the switch. Returns the credit that the current server gets, and the connection that
+    /// was offered, to be dropped without the lock; `None` if there is nothing to cancel.
+    pub(super) fn thaw(&mut self) -> Option<(u64, Option<Box<Connection>>)> {
+        let (switch, thawed) = match std::mem::replace(&mut self.switch, Switch::Idle) {
+            Switch::Frozen { held_back, .. } => (Switch::Idle, Some((held_back, None))),
+            Switch::Offered {
+                held_back, next, ..
+            } => (Switch::Idle, Some((held_back, Some(next)))),
+            other => (other, None),
+        };
+        self.switch = switch;
+        thawed
+    }
+
+    /// Offers a connection whose stream is open at `place`. Returns it if the switch was cancelled
+    /// or is at another position.
+    pub(super) fn offer(&mut self, place: Place, next: Connection) -> Option<Connection> {
+        match self.switch {
+            Switch::Frozen { at, held_back } if at == place => {
+                let next = Box::new(next);
+                self.switch = Switch::Offered {
+                    at,
+                    held_back,
+                    next,
+                };
+                None
+            }
+            _ => Some(next),
         }
-        drop(state);
-        self.thaw(connection);
-        None
+    }
+
+    /// Returns what to do at `place`; `None` if the search is preparing the connection to switch to
+    /// here.
+    pub(super) fn take(&mut self, place: Place) -> Option<Offer> {
+        match &self.switch {
+            Switch::Frozen { at, .. } | Switch::Offered { at, .. } if *at < place => {
+                Some(Offer::Missed)
+            }
+            Switch::Frozen { at, .. } if *at == place => None,
+            Switch::Offered { at, .. } if *at == place => {
+                match std::mem::replace(&mut self.switch, Switch::Taken) {
+                    Switch::Offered { next, .. } => Some(Offer::Ready(next)),
+                    _ => unreachable!("just matched"),
+                }
+            }
+            _ => Some(Offer::None),
+        }
+    }
+
+    /// Records that the current server stops and no other server can take over.
+    pub(super) fn find_nowhere(&mut self) {
+        self.switch = Switch::Nowhere;
+    }
+
+    pub(super) fn is_nowhere(&self) -> bool {
+        matches!(self.switch, Switch::Nowhere)
+    }
+
+    /// Forgets the switch: another connection is the current one, or the stream ends.
+    pub(super) fn clear(&mut self) -> Option<Box<Connection>> {
+        match std::mem::replace(&mut self.switch, Switch::Idle) {
+            Switch::Offered { next, .. } => Some(next),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::queue::tests::{prepared, sockets};
+
+    const AT: Place = (0, 8);
+
+    fn frozen() -> Handover {
+        let mut handover = Handover::new();
+        assert!(handover.begin_search());
+        handover.freeze(AT);
+        handover
+    }
+
+    fn offered() -> Handover {
+        let mut handover = frozen();
+        assert!(handover.offer(AT, prepared()).is_none());
+        handover.end_search();
+        handover
+    }
+
+    #[test]
+    fn one_search_runs_at_a_time() {
+        let mut handover = Handover::new();
+        assert!(handover.begin_search());
+        assert!(!handover.begin_search());
+        // The thread of a search outlasts the connection that it was to replace.
+        handover.clear();
+        assert!(!handover.begin_search());
+        handover.end_search();
+        assert!(handover.begin_search());
+    }
+
+    #[test]
+    fn no_search_begins_after_one_that_had_a_result() {
+        assert!(!offered().begin_search());
+        let mut handover = Handover::new();
+        assert!(handover.begin_search());
+        handover.find_nowhere();
+        handover.end_search();
+        assert!(handover.is_nowhere());
+        assert!(!handover.begin_search());
+        handover.clear();
+        assert!(!handover.is_nowhere());
+        assert!(handover.begin_search());
+    }
+
+    #[test]
+    fn an_offer_is_taken_at_its_position_only() {
+        let mut handover = offered();
+        assert!(matches!(handover.take((0, 6)), Some(Offer::None)));
+        assert!(matches!(handover.take(AT), Some(Offer::Ready(_))));
+        assert!(matches!(handover.take(AT), Some(Offer::None)), "once");
+        let mut handover = offered();
+        assert!(matches!(handover.take((1, 0)), Some(Offer::Missed)));
+    }
+
+    #[test]
+    fn the_receiver_waits_for_a_search_at_its_position() {
+        let mut handover = frozen();
+        assert!(matches!(handover.take((0, 6)), Some(Offer::None)));
+        assert!(handover.take(AT).is_none());
+        assert!(handover.offer(AT, prepared()).is_none());
+        assert!(matches!(handover.take(AT), Some(Offer::Ready(_))));
+    }
+
+    #[test]
+    fn offers_that_no_switch_waits_for_are_refused() {
+        let mut handover = frozen();
+        assert!(handover.offer((0, 6), prepared()).is_some());
+        handover.thaw();
+        assert!(handover.offer(AT, prepared()).is_some());
+        assert!(offered().offer(AT, prepared()).is_some());
+    }
+
+    #[test]
+    fn credit_is_held_back_until_the_switch_or_its_end() {
+        let mut handover = Handover::new();
+        assert!(!handover.hold_back(1));
+        assert!(handover.thaw().is_none());
+        handover.freeze(AT);
+        assert!(handover.hold_back(10) && handover.hold_back(20));
+        assert!(matches!(handover.thaw(), Some((30, None))));
+        assert!(!handover.hold_back(1));
+        let mut handover = offered();
+        assert!(handover.hold_back(5));
+        assert!(matches!(handover.thaw(), Some((5, Some(_)))));
+        let mut handover = offered();
+        assert!(handover.hold_back(5));
+        handover.take(AT);
+        assert!(handover.hold_back(6));
+        assert!(handover.thaw().is_none());
+        assert!(handover.clear().is_none());
+        assert!(!handover.hold_back(1));
+    }
+
+    #[test]
+    fn an_aborted_search_loses_its_connection() {
+        let (socket, mut peer) = sockets();
+        let mut handover = Handover::new();
+        assert!(handover.begin_search());
+        handover.abort_search();
+        handover.adopt(socket.clone());
+        handover.abort_search();
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
+        assert!(!handover.begin_search(), "it goes on");
     }
 }

@@ -8,10 +8,42 @@ use forebay_wire::{
 };
 
 use super::*;
+use crate::connection::Connection;
+use crate::sequence::Sequence;
 use crate::url::Authority;
 
-fn batch(bytes: usize) -> Item {
-    Item::Batch(Batch {
+/// A connected socket and its other end.
+pub(super) fn sockets() -> (Socket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (
+        TcpSocket::new(near).unwrap().into(),
+        listener.accept().unwrap().0,
+    )
+}
+
+/// The stream of an epoch of `records` samples in batches of two.
+pub(super) fn sequence(records: u64, batch_bytes: u64) -> Sequence {
+    let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
+    let info = StreamInfo {
+        records,
+        samples: records,
+        batch_bytes,
+        ..StreamInfo::new(options)
+    };
+    Sequence::new(&info, 0, 0).unwrap()
+}
+
+fn queue(next: Place) -> Queue {
+    Queue::new("server".to_owned(), next, Counters::default())
+}
+
+fn push(queue: &Queue, bytes: usize) {
+    queue.push_batch(batch(bytes), &Received::default());
+}
+
+fn batch(bytes: usize) -> Batch {
+    Batch {
         epoch: 0,
         step: 0,
         position: 0,
@@ -30,15 +62,13 @@ fn batch(bytes: usize) -> Item {
         samples: vec![0],
         flags: vec![0],
         digest: 0,
-    })
+    }
 }
 
 /// Connects a new connection to the queue and returns the reader of its other end.
 fn connect(queue: &Queue, budget: u64) -> FrameReader<TcpStream> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (far, _) = listener.accept().unwrap();
-    let writer = FrameWriter::new(TcpSocket::new(near).unwrap().into());
+    let (near, far) = sockets();
+    let writer = FrameWriter::new(near);
     queue
         .connected("server", writer, Vec::new(), budget)
         .unwrap();
@@ -61,14 +91,14 @@ fn pop(queue: &Queue) {
 
 #[test]
 fn batches_of_any_size_overdraw_the_credit_once() {
-    let queue = Queue::new("server".to_owned(), (0, 0));
+    let queue = queue((0, 0));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);
     assert!(!queue.expect(101, false, (0, 1)));
     assert!(queue.expect(60, true, (0, 1)));
-    queue.push(batch(60), |_| {});
+    push(&queue, 60);
     assert!(queue.expect(250, true, (0, 1)));
-    queue.push(batch(250), |_| {});
+    push(&queue, 250);
     assert!(!queue.expect(1, true, (0, 1)));
     assert!(!queue.expect(0, true, (0, 1)));
     pop(&queue);
@@ -83,18 +113,15 @@ fn batches_of_any_size_overdraw_the_credit_once() {
 #[test]
 fn a_stream_that_was_interrupted_holds_no_memory() {
     let pool = BufferPool::new(0);
-    let with_memory = || match batch(1) {
-        Item::Batch(batch) => Item::Batch(Batch {
-            payload: pool.take(1),
-            ..batch
-        }),
-        end => end,
+    let with_memory = || Batch {
+        payload: pool.take(1),
+        ..batch(1)
     };
-    let queue = Queue::new("server".to_owned(), (0, 0));
-    queue.push(with_memory(), |_| {});
+    let queue = queue((0, 0));
+    queue.push_batch(with_memory(), &Received::default());
     assert!(pool.stats().used_bytes > 0);
     queue.interrupt();
-    queue.push(with_memory(), |_| {});
+    queue.push_batch(with_memory(), &Received::default());
     assert_eq!(pool.stats().used_bytes, 0);
     assert!(matches!(
         queue.pop(Duration::ZERO),
@@ -104,12 +131,12 @@ fn a_stream_that_was_interrupted_holds_no_memory() {
 
 #[test]
 fn bytes_queued_beyond_the_budget_grant_no_credit() {
-    let queue = Queue::new("server".to_owned(), (0, 0));
+    let queue = queue((0, 0));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);
     for bytes in [90, 250] {
         assert!(queue.expect(bytes, true, (0, 1)));
-        queue.push(batch(bytes as usize), |_| {});
+        push(&queue, bytes as usize);
     }
     // The 240 bytes owed by the old server do not affect the next one.
     let mut far = connect(&queue, 100);
@@ -123,13 +150,11 @@ fn bytes_queued_beyond_the_budget_grant_no_credit() {
 }
 
 /// A connection to another server, as a search offers it.
-fn prepared() -> Connection {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket: Socket = TcpSocket::new(near).unwrap().into();
+pub(super) fn prepared() -> Connection {
+    let (socket, _) = sockets();
     let authority = Authority {
         host: "127.0.0.1".to_owned(),
-        port: listener.local_addr().unwrap().port(),
+        port: 1,
     };
     Connection {
         server: "next".to_owned(),
@@ -145,15 +170,8 @@ fn prepared() -> Connection {
 
 #[test]
 fn offers_for_an_earlier_position_are_never_taken() {
-    let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
-    let info = StreamInfo {
-        records: 8,
-        samples: 8,
-        batch_bytes: 30,
-        ..StreamInfo::new(options)
-    };
-    let sequence = crate::sequence::Sequence::new(&info, 0, 0).unwrap();
-    let queue = Queue::new("server".to_owned(), (0, 8));
+    let sequence = sequence(8, 30);
+    let queue = queue((0, 8));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);
     let first = queue.connection();
@@ -168,7 +186,7 @@ fn offers_for_an_earlier_position_are_never_taken() {
     assert!(queue.take_offer((1, 0), Duration::ZERO).is_none());
     assert!(queue.begin_migration().is_some());
     // An offer for a migration that was cancelled is ignored.
-    queue.push(Item::EpochEnd(0), |state| state.next = (1, 0));
+    queue.push_end(0, (1, 0));
     assert_eq!(queue.freeze(first, &sequence), Some((1, 6)));
     queue.offer(first, end, prepared());
     assert!(queue.take_offer((1, 6), Duration::ZERO).is_none());
@@ -181,19 +199,12 @@ fn offers_for_an_earlier_position_are_never_taken() {
 
 #[test]
 fn credit_freed_during_a_migration_goes_to_the_next_server() {
-    let options = serde_json::from_str(r#"{"batch_size": 2, "world_size": 1}"#).unwrap();
-    let info = StreamInfo {
-        records: 9,
-        samples: 9,
-        batch_bytes: 30,
-        ..StreamInfo::new(options)
-    };
-    let sequence = crate::sequence::Sequence::new(&info, 0, 0).unwrap();
-    let queue = Queue::new("server".to_owned(), (0, 0));
+    let sequence = sequence(9, 30);
+    let queue = queue((0, 0));
     let mut far = connect(&queue, 100);
     assert_eq!(credit(&mut far), 100);
     assert!(queue.expect(30, false, (0, 2)));
-    queue.push(batch(30), |_| {});
+    push(&queue, 30);
     // 70 bytes allow two more batches.
     let first = queue.connection();
     assert_eq!(queue.freeze(first, &sequence), Some((0, 6)));
@@ -206,7 +217,7 @@ fn credit_freed_during_a_migration_goes_to_the_next_server() {
     assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
     // The epoch ends before the credit is used up.
     assert!(queue.expect(30, false, (0, 8)));
-    queue.push(batch(30), |_| {});
+    push(&queue, 30);
     queue.thaw(first);
     assert_eq!(queue.freeze(first, &sequence), Some((0, 8)));
     pop(&queue);
