@@ -3,10 +3,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-use forebay_wire::wire::error::Kind;
-
 use crate::error::{Error, Result};
 use crate::options::ClientOptions;
+use crate::remote::RemoteKind;
 
 /// Minimum and maximum wait between two rounds of attempts.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -63,7 +62,7 @@ pub(crate) fn until_served<T>(
                 Error::Remote {
                     server,
                     message,
-                    kind: Kind::Busy,
+                    kind: RemoteKind::Busy,
                 } => Error::Busy {
                     server,
                     waited,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_options::{LoaderOptions, StreamInfo};
-use forebay_wire::{BufferPool, Dtype, wire};
+use forebay_wire::{BufferPool, Dtype};
 
 use crate::back_off::until_served;
 use crate::connection::{Connection, dial};
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::options::{ClientOptions, StreamOptions};
 use crate::placement::Unit;
 use crate::queue::Counters;
+use crate::remote::RemoteSplit;
 use crate::resolver::{self, Resolver};
 use crate::server_stream::ServerStream;
 use crate::stream::Stream;
@@ -26,7 +27,10 @@ pub struct Client {
     url: Url,
     resolver: Arc<Resolver>,
     options: ClientOptions,
-    welcome: wire::Welcome,
+    fingerprint: String,
+    sample_fingerprint: String,
+    splits: Vec<RemoteSplit>,
+    label_base: u32,
     job: Option<LoaderOptions>,
     server: String,
     /// The connection of the handshake, used by the first stream.
@@ -77,8 +81,8 @@ impl Client {
                 dial(&servers, &url, &options, &|_| Ok(()), Ok)
             })
         })?;
-        let job = connection.welcome.job.clone();
-        let job = job.map(|job| wire_options::read(job.spec));
+        let welcome = connection.welcome.clone();
+        let job = welcome.job.map(|job| wire_options::read(job.spec));
         let job = job.transpose().map_err(|found| Error::Sequence {
             server: connection.server.clone(),
             what: "the job",
@@ -90,7 +94,10 @@ impl Client {
             resolver,
             options,
             job,
-            welcome: connection.welcome.clone(),
+            fingerprint: welcome.fingerprint,
+            sample_fingerprint: welcome.sample_fingerprint,
+            splits: welcome.splits.into_iter().map(RemoteSplit::new).collect(),
+            label_base: welcome.label_base,
             server: connection.server.clone(),
             connection: Mutex::new(Some(connection)),
         })
@@ -108,22 +115,29 @@ impl Client {
         &self.server
     }
 
-    /// The server's description of itself and the dataset.
-    #[must_use]
-    pub fn welcome(&self) -> &wire::Welcome {
-        &self.welcome
-    }
-
     /// Fingerprint of the dataset, to be saved with the state of a training run.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.welcome.fingerprint
+        &self.fingerprint
+    }
+
+    /// Fingerprint of the keys, labels and order of the samples; empty if it is unknown.
+    #[must_use]
+    pub fn sample_fingerprint(&self) -> &str {
+        &self.sample_fingerprint
+    }
+
+    /// The label of the first class, as stored. The labels of batches begin with
+    /// [`StreamInfo::label_base`].
+    #[must_use]
+    pub fn label_base(&self) -> u32 {
+        self.label_base
     }
 
     /// Splits of the dataset, with their sizes.
     #[must_use]
-    pub fn splits(&self) -> &[wire::SplitInfo] {
-        &self.welcome.splits
+    pub fn splits(&self) -> &[RemoteSplit] {
+        &self.splits
     }
 
     /// Returns the options of the job that the URL names; `None` if it names a dataset. A client chooses its rank, and the
@@ -146,7 +160,7 @@ impl Client {
     fn open_inner(&self, mut open: StreamOptions) -> Result<Stream> {
         // A stream may move to another server, which must have the same dataset.
         open.fingerprint
-            .get_or_insert_with(|| self.welcome.fingerprint.clone());
+            .get_or_insert_with(|| self.fingerprint.clone());
         // The server fills in the job's options itself, and compares given ones with them, so `open.options` is sent as given;
         // `asked` is for the checks below.
         let asked = match self.job() {

@@ -15,6 +15,7 @@ use forebay_wire::{
 
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, StreamOptions, Transport};
+use crate::remote::RemoteKind;
 use crate::resolver::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
@@ -491,11 +492,12 @@ const MOST_WORDS: usize = 4096;
 
 /// Converts an error that the server sent; its text is untrusted.
 pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
+    let kind = RemoteKind::new(error.kind());
     Error::Remote {
         server: server.to_owned(),
-        kind: error.kind(),
+        kind,
         message: if error.message.is_empty() {
-            format!("the server failed without a message ({:?})", error.kind())
+            format!("the server failed without a message ({kind:?})")
         } else {
             printable_start(&error.message, MOST_WORDS).into_owned()
         },

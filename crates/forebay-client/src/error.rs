@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_wire::Foreign;
-use forebay_wire::wire::error::Kind;
+
+use crate::remote::RemoteKind;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -141,7 +142,7 @@ pub enum Error {
         /// The server.
         server: String,
         /// The kind of error.
-        kind: Kind,
+        kind: RemoteKind,
         /// The server's message.
         message: String,
     },
@@ -280,7 +281,10 @@ impl Error {
             | Error::Silent { .. }
             | Error::Lost { .. } => true,
             Error::Remote { kind, .. } => {
-                matches!(kind, Kind::Busy | Kind::Shutdown | Kind::Timeout)
+                matches!(
+                    kind,
+                    RemoteKind::Busy | RemoteKind::Shutdown | RemoteKind::Timeout
+                )
             }
             // Corrupted bytes will be correct when sent again.
             Error::Protocol { source, .. } => {
@@ -295,7 +299,7 @@ impl Error {
         matches!(
             self,
             Error::Remote {
-                kind: Kind::Busy,
+                kind: RemoteKind::Busy,
                 ..
             }
         )
@@ -316,7 +320,7 @@ impl Error {
                         | Kinds::NetworkDown
                 ) || is_passing_lookup(source)
             }
-            Error::Remote { kind, .. } => *kind == Kind::Shutdown,
+            Error::Remote { kind, .. } => *kind == RemoteKind::Shutdown,
             _ => false,
         }
     }

@@ -24,6 +24,7 @@ use link::Link;
 
 use crate::error::{Error, Result};
 use crate::options::Via;
+use crate::remote::RemoteStats;
 use crate::sequence::Place;
 
 pub(crate) use delivery::Item;
@@ -165,7 +166,7 @@ impl Queue {
     }
 
     /// Requests the server's statistics; `None` after `limit`, or when the stream ends.
-    pub(crate) fn ask_stats(&self, limit: Duration) -> Option<wire::Stats> {
+    pub(crate) fn ask_stats(&self, limit: Duration) -> Option<RemoteStats> {
         self.state().counters.answer = None;
         self.send(&wire::StatsRequest {}.into());
         // The answer stays in place, for concurrent requests.
@@ -177,7 +178,7 @@ impl Queue {
     }
 
     /// Stores the server's statistics for those who requested them.
-    pub(crate) fn answer_stats(&self, stats: wire::Stats) {
+    pub(crate) fn answer_stats(&self, stats: RemoteStats) {
         self.state().counters.answer = Some(stats);
         self.changed.notify_all();
     }

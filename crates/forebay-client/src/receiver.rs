@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_wire::batch::from_header;
-use forebay_wire::text::printable;
 use forebay_wire::{FrameWriter, Message, wire};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -15,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::migration::{self, Why};
 use crate::payload::{self, Unread};
 use crate::queue::{Queue, Received};
+use crate::remote::{RemoteKind, RemoteStats};
 use crate::sequence::{Sequence, SequenceError};
 use crate::slots::Slots;
 use crate::stream_config::StreamConfig;
@@ -137,7 +137,7 @@ impl Receiver {
             self.queue.send(&wire::Close {}.into());
             return Err(Error::Remote {
                 server: server.to_owned(),
-                kind: wire::error::Kind::Shutdown,
+                kind: RemoteKind::Shutdown,
                 message: "the server is stopping, and there is no other".to_owned(),
             });
         }
@@ -202,12 +202,7 @@ impl Receiver {
                     self.queue.send(&pong.into());
                 }
                 Message::Ping(_) => {}
-                Message::Stats(mut stats) => {
-                    for text in &mut stats.failures {
-                        *text = printable(text).into_owned();
-                    }
-                    self.queue.answer_stats(stats);
-                }
+                Message::Stats(stats) => self.queue.answer_stats(RemoteStats::new(stats)),
                 Message::Error(error) => return Err(remote(&server, error)),
                 other => {
                     let found = other.kind();

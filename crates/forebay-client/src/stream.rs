@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use forebay_batch::digest::{Digests, EpochDigest};
 use forebay_options::{LoaderOptions, StreamInfo};
-use forebay_wire::{Batch, BufferPool, Layout, wire};
+use forebay_wire::{Batch, BufferPool, Layout};
 
 use crate::error::{Error, Result};
 use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
+use crate::remote::RemoteStats;
 use crate::sequence::Place;
 use crate::server_stream::ServerStream;
 
@@ -181,7 +182,7 @@ impl Stream {
 
     /// Requests the server's statistics; `None` if it does not answer within `wait`.
     #[must_use]
-    pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
+    pub fn server_stats(&self, wait: Duration) -> Option<RemoteStats> {
         self.stream.queue.ask_stats(wait)
     }
 
@@ -262,7 +263,7 @@ impl Interrupter {
     /// Requests the server's statistics, as [`Stream::server_stats`], while another thread uses the
     /// stream.
     #[must_use]
-    pub fn server_stats(&self, wait: Duration) -> Option<wire::Stats> {
+    pub fn server_stats(&self, wait: Duration) -> Option<RemoteStats> {
         self.queue.ask_stats(wait)
     }
 }

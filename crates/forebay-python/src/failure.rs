@@ -254,11 +254,7 @@ impl From<forebay_client::Error> for Failure {
             None => failure,
         };
         match &error {
-            Error::Remote { kind, .. } => {
-                let name = kind.as_str_name();
-                let name = name.strip_prefix("KIND_").unwrap_or(name);
-                failure.text("kind", name.to_ascii_lowercase())
-            }
+            Error::Remote { kind, .. } => failure.text("kind", kind.name()),
             Error::Busy { .. } => failure.text("kind", "busy"),
             _ => failure,
         }

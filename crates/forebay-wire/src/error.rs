@@ -3,7 +3,6 @@
 use std::io;
 
 use forebay_batch::InconsistentBatch;
-use prost::DecodeError;
 
 use crate::kind::Kind;
 
@@ -100,7 +99,7 @@ pub enum Error {
         /// Kind of the message.
         kind: Kind,
         /// The error of the decoder.
-        source: DecodeError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A message with an invalid field.
     #[error("message {kind}: {what}")]

@@ -10,6 +10,9 @@
 //!
 //! `docs/wire.md` describes the protocol, with examples as bytes.
 //!
+//! [`wire`], and with it [`Message`] and [`batch`], follow `proto/wire.proto`: they change with the
+//! version of the protocol, not with that of this crate. `forebay-client` has types of its own.
+//!
 //! ```
 //! use forebay_wire::frame::{self, FrameLimits};
 //! use forebay_wire::{Message, wire};

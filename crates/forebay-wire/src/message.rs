@@ -40,7 +40,8 @@ macro_rules! message_of_each_kind {
             pub(crate) fn decode(kind: Kind, bytes: &[u8]) -> Result<Message> {
                 Ok(match kind {
                     $(Kind::$kind => Message::$kind(
-                        wire::$kind::decode(bytes).map_err(|source| Error::Message { kind, source })?,
+                        wire::$kind::decode(bytes)
+                            .map_err(|source| Error::Message { kind, source: source.into() })?,
                     ),)*
                 })
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_wire::wire;
+use crate::remote::RemoteStats;
 
 /// Counters of a stream on the client side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,7 +62,7 @@ pub(crate) struct Counters {
     pub(super) stream: StreamStats,
     pub(super) servers: Vec<ServerUse>,
     /// The latest answer of the server to a request for its statistics.
-    pub(super) answer: Option<wire::Stats>,
+    pub(super) answer: Option<RemoteStats>,
 }
 
 impl Counters {

@@ -6,7 +6,6 @@ use forebay_loader::{Loader, Options};
 use forebay_pack::DatasetFormat;
 use forebay_server::{Server, ServerOptions};
 use forebay_shard::{ColumnType, Dataset};
-use forebay_wire::wire::error::Kind;
 
 use crate::dataset::{packed, same};
 use crate::security::Authority;
@@ -132,7 +131,7 @@ fn unknown_columns_are_refused_with_the_known_ones() {
     let forebay_client::Error::Remote { kind, message, .. } = &error else {
         panic!("{error}");
     };
-    assert_eq!(*kind, Kind::Invalid);
+    assert_eq!(*kind, forebay_client::RemoteKind::Invalid);
     let said = r#"option columns is "captions": expected columns of the dataset: "image", "label""#;
     assert!(message.starts_with(said), "{message}");
 }

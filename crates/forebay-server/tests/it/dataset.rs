@@ -4,7 +4,7 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 
-use forebay_client::{Client, ClientOptions, Error, StreamOptions, Transport};
+use forebay_client::{Client, ClientOptions, Error, RemoteKind, StreamOptions, Transport};
 use forebay_image::{
     BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, ResizeLike, TrainTransform,
     Transform,
@@ -15,7 +15,6 @@ use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
 use forebay_shard::Dataset;
 use forebay_wire::Batch;
-use forebay_wire::wire::error::Kind;
 use support::{Log, options, url};
 
 pub(crate) fn packed(format: DatasetFormat) -> (tempfile::TempDir, Dataset) {
@@ -60,7 +59,7 @@ fn batches_are_those_of_the_loader() {
         let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
         let over_tcp = support::connect(server.addr(), Transport::Tcp);
         assert_eq!(client.fingerprint(), dataset.fingerprint());
-        assert_eq!(client.welcome().label_base, 1);
+        assert_eq!(client.label_base(), 1);
         let names: Vec<&str> = client.splits().iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["train", "validation"]);
         for (rank, world_size) in [(0, 1), (1, 2)] {
@@ -111,10 +110,10 @@ fn batches_are_those_of_the_loader() {
             stream.seek(1, 10).unwrap();
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
             let stats = stream.server_stats(support::LONG).unwrap();
-            let names: Vec<&str> = stats.stages.iter().map(|s| s.name.as_str()).collect();
+            let names: Vec<&str> = stats.stages().map(|stage| stage.name).collect();
             assert_eq!(names.last(), Some(&"send"));
             assert!(
-                names.contains(&"decode") && stats.bytes_read > 0,
+                names.contains(&"decode") && stats.bytes_read() > 0,
                 "{stats:?}"
             );
         }
@@ -290,7 +289,7 @@ fn encoded_batches_beyond_the_limit_are_an_error() {
     let Error::Remote { kind, message, .. } = &error else {
         panic!("{error}");
     };
-    assert_eq!(*kind, Kind::Invalid);
+    assert_eq!(*kind, RemoteKind::Invalid);
     assert!(
         message.contains(&format!("a batch of {largest} bytes")),
         "{message}"
@@ -313,11 +312,11 @@ fn loader_errors_arrive_with_their_kind() {
         }
     };
     let (kind, text) = refused("test", |_| ());
-    assert_eq!(kind, Kind::NotFound);
+    assert_eq!(kind, RemoteKind::NotFound);
     assert!(text.contains("there is train, validation"), "{text}");
-    assert_eq!(refused("", |_| ()).0, Kind::NotFound);
+    assert_eq!(refused("", |_| ()).0, RemoteKind::NotFound);
     let no_split = |o: &mut StreamOptions| o.options.split = None;
-    assert_eq!(refused("train", no_split).0, Kind::NotFound);
+    assert_eq!(refused("train", no_split).0, RemoteKind::NotFound);
     for change in [
         (|o| o.options.transform = Some(Transforms::List(Vec::new()))) as fn(&mut StreamOptions),
         |o| o.options.batch_size = Some(0),
@@ -346,7 +345,7 @@ fn loader_errors_arrive_with_their_kind() {
         |o| o.options.repeats = Some(u64::MAX),
         |o| o.options.indices = Some(vec![1, u64::MAX]),
     ] {
-        assert_eq!(refused("train", change).0, Kind::Invalid);
+        assert_eq!(refused("train", change).0, RemoteKind::Invalid);
     }
 }
 
@@ -392,7 +391,7 @@ fn a_damaged_record_is_named_with_its_place() {
         }
     };
     let Error::Remote {
-        kind: Kind::Data,
+        kind: RemoteKind::Data,
         message,
         ..
     } = &e
@@ -411,8 +410,8 @@ fn a_damaged_record_is_named_with_its_place() {
         .unwrap();
     while stream.next_batch().unwrap().is_some() {}
     let stats = stream.server_stats(support::LONG).unwrap();
-    assert!(stats.failed > 0 && !stats.failures.is_empty());
-    for failure in stats.failures {
+    assert!(stats.failed() > 0 && !stats.failures().is_empty());
+    for failure in stats.failures() {
         assert!(
             failure.contains(name) && !failure.contains(place),
             "{failure}"

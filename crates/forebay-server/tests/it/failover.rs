@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_batch::digest;
-use forebay_client::{Client, ClientOptions, Error, Notice, Stream, StreamOptions, Transport};
+use forebay_client::{
+    Client, ClientOptions, Error, Notice, RemoteKind, Stream, StreamOptions, Transport,
+};
 use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
 use forebay_wire::{FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
@@ -408,7 +410,7 @@ fn another_dataset_is_not_mixed_in(transport: Transport) {
         matches!(
             e,
             Error::Remote {
-                kind: Kind::Mismatch,
+                kind: RemoteKind::Mismatch,
                 ..
             }
         ),

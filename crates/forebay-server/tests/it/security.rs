@@ -450,7 +450,7 @@ fn tokens_are_checked_first() {
         ..wire::Hello::default()
     });
     let (kind, message) = raw.last_word();
-    assert_eq!(kind, RemoteKind::Unauthorized);
+    assert_eq!(kind, wire::error::Kind::Unauthorized);
     assert!(!message.contains("xxx") && !message.contains("version"));
 }
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use forebay_client::{Client, ClientOptions, Error, Polled, StreamOptions, Transport};
+use forebay_client::{Client, ClientOptions, Error, Polled, RemoteKind, StreamOptions, Transport};
 use forebay_server::{Failure, Pixels, Synthetic};
-use forebay_wire::wire::error::Kind;
 use forebay_wire::{Layout, wire};
 use support::{
     BATCH_BYTES, Gate, LONG, Log, Wrapped, connect, epochs, options, over, plain, spec, start, url,
@@ -177,7 +176,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place(transport: Transport) {
         inner: Synthetic::new(100, Pixels::Pattern),
         before: Arc::new(|made| match made {
             3 => Err(Failure::new(
-                Kind::Data,
+                wire::error::Kind::Data,
                 "train-00001-of-00004, record 17, offset 4096: checksum: expected 01, found 02",
             )),
             _ => Ok(()),
@@ -191,7 +190,7 @@ fn errors_of_the_source_arrive_with_their_kind_and_place(transport: Transport) {
     }
     let e = stream.next_batch().unwrap_err();
     let Error::Remote {
-        kind: Kind::Data,
+        kind: RemoteKind::Data,
         ref message,
         ..
     } = e
@@ -223,7 +222,7 @@ fn a_source_that_panics_ends_its_stream_and_nothing_else(transport: Transport) {
             matches!(
                 e,
                 Error::Remote {
-                    kind: Kind::Internal,
+                    kind: RemoteKind::Internal,
                     ..
                 }
             ),
@@ -246,19 +245,19 @@ fn what_cannot_be_served_is_refused_with_a_reason(transport: Transport) {
     };
     assert_eq!(
         refused(|o| o.options.split = Some("test".to_owned())).0,
-        Kind::NotFound
+        RemoteKind::NotFound
     );
     assert_eq!(
         refused(|o| o.options.batch_size = Some(101)).0,
-        Kind::Invalid
+        RemoteKind::Invalid
     );
     assert_eq!(
         refused(|o| o.options.batch_size = Some(u64::MAX)).0,
-        Kind::Invalid
+        RemoteKind::Invalid
     );
-    assert_eq!(refused(|o| o.options.rank = Some(1)).0, Kind::Invalid);
+    assert_eq!(refused(|o| o.options.rank = Some(1)).0, RemoteKind::Invalid);
     let (kind, message) = refused(|o| o.fingerprint = Some("another".to_owned()));
-    assert_eq!(kind, Kind::Mismatch);
+    assert_eq!(kind, RemoteKind::Mismatch);
     assert!(
         message.contains("expected fingerprint another, found synthetic-100"),
         "{message}"
@@ -268,7 +267,7 @@ fn what_cannot_be_served_is_refused_with_a_reason(transport: Transport) {
         panic!("was welcomed");
     };
     let Error::Remote {
-        kind: Kind::NotFound,
+        kind: RemoteKind::NotFound,
         message,
         ..
     } = &e
@@ -364,8 +363,8 @@ fn stats_come_while_a_stream_waits(transport: Transport) {
     let server = start(options(&log), source);
     let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     let stats = stream.server_stats(LONG).unwrap();
-    assert_eq!((stats.batches, stats.bytes_read), (0, 42));
-    assert_eq!(stats.stages.last().unwrap().name, "send");
+    assert_eq!((stats.batches(), stats.bytes_read()), (0, 42));
+    assert_eq!(stats.stages().last().unwrap().name, "send");
     assert!(matches!(
         stream.poll_batch(Duration::from_millis(1)),
         Ok(Polled::Pending)

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use forebay_batch::FLAG_PADDING;
-use forebay_client::{Batch, Client, ClientOptions, Polled, Stream, wire};
+use forebay_client::{Batch, Client, ClientOptions, Polled, RemoteStats, Stream};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_server::{Server, ServerOptions};
@@ -130,7 +130,7 @@ pub(super) fn one_epoch(
     drop(stream);
     server.shutdown();
     let stats = stats.unwrap_or_default();
-    figures.decoded = stats.decoded;
+    figures.decoded = stats.decoded();
     figures.stages = stages(&stats);
     let picture = picture.ok_or_else(|| Failure::new("the epoch had no batch"))?;
     write_contact_sheet(place, &dataset, &picture)?;
@@ -162,13 +162,12 @@ fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch
 
 /// Returns the stages in the order in which a sample passes them, without "trainer": here, the server that sends the batches
 /// is the consumer of the loader.
-fn stages(stats: &wire::Stats) -> Vec<StageFigures> {
+fn stages(stats: &RemoteStats) -> Vec<StageFigures> {
     stats
-        .stages
-        .iter()
+        .stages()
         .filter(|stage| stage.name != "trainer")
         .map(|stage| StageFigures {
-            name: stage.name.clone(),
+            name: stage.name.to_owned(),
             busy_s: stage.busy_s,
             starved_s: stage.starved_s,
             blocked_s: stage.blocked_s,

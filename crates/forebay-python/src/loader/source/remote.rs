@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions,
-    StreamStats, Via,
+    CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, RemoteStats, Stream,
+    StreamOptions, StreamStats, Via,
 };
 use forebay_loader::{DeviceCopy, Options};
 use forebay_options::LoaderOptions;
@@ -105,7 +105,7 @@ impl Opener for ConnectedServer {
                 given
             }
         };
-        let sample_fingerprint = Some(client.welcome().sample_fingerprint.clone());
+        let sample_fingerprint = Some(client.sample_fingerprint().to_owned());
         let stream = client.open(StreamOptions::from(asked))?;
         let resolved = Options::from_request(stream.options(), u64::MAX)?;
         let shared = Arc::new(Shared {
@@ -242,7 +242,8 @@ impl Handle for Shared {
             blocked_s: 0.0,
             threads: 1,
         };
-        let Some(mut server) = interrupter.server_stats(STATS_PATIENCE) else {
+        let server = interrupter.server_stats(STATS_PATIENCE);
+        let Some(mut server) = server.map(RemoteStats::into_message) else {
             // The server is lost or does not answer, so only the counters of this client are known.
             return Counters {
                 wire: wire::Stats {

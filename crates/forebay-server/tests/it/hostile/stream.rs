@@ -112,7 +112,7 @@ fn too_many_connections_are_told_that_the_server_is_busy() {
     for _ in 0..20 {
         match Client::connect(&url(server.addr()), at_once.clone()) {
             Err(Error::Remote {
-                kind: Kind::Busy,
+                kind: forebay_client::RemoteKind::Busy,
                 message,
                 ..
             }) => {
