@@ -90,10 +90,12 @@ impl Queue {
         let began = Instant::now();
         let mut state = self.state();
         loop {
-            let value = ready(&mut state);
+            if let Some(value) = ready(&mut state) {
+                return (state, Some(value));
+            }
             let left = limit.saturating_sub(began.elapsed());
-            if value.is_some() || left.is_zero() {
-                return (state, value);
+            if left.is_zero() {
+                return (state, None);
             }
             (state, _) = self
                 .changed

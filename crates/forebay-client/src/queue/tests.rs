@@ -227,3 +227,81 @@ fn credit_freed_during_a_migration_goes_to_the_next_server() {
     queue.thaw(first);
     assert!(queue.expect(100, false, (1, 0)));
 }
+
+#[test]
+fn waits_end_when_there_is_nothing_to_wait_for() {
+    const LONG: Duration = Duration::from_secs(30);
+    let began = Instant::now();
+    let finished = queue((0, 0));
+    finished.close(Ok(()));
+    assert_eq!(finished.ask_stats(LONG), None);
+    assert!(matches!(finished.pop(LONG), Ok(None)));
+    let failed = queue((0, 0));
+    failed.close(Err(Error::Over));
+    assert_eq!(failed.ask_stats(LONG), None);
+    assert!(matches!(failed.pop(LONG), Err(Some(Error::Over))));
+    let interrupted = queue((0, 0));
+    assert!(!interrupted.pause(Duration::ZERO));
+    interrupted.interrupt();
+    assert!(interrupted.pause(LONG));
+    assert!(interrupted.take_offer((0, 0), LONG).is_none());
+    assert!(began.elapsed() < LONG);
+}
+
+#[test]
+fn an_interrupted_stream_accepts_no_connection() {
+    let queue = queue((0, 0));
+    let (socket, _peer) = sockets();
+    queue.adopt(&socket).unwrap();
+    queue.interrupt();
+    for adopted in [queue.adopt(&socket), queue.adopt_spare(&socket)] {
+        assert!(matches!(adopted, Err(Error::Interrupted)));
+    }
+    assert!(queue.begin_migration().is_none());
+    assert_eq!(queue.freeze(queue.connection(), &sequence(8, 30)), None);
+}
+
+#[test]
+fn a_wait_in_vain_tells_whether_the_server_is_lost() {
+    let queue = queue((0, 0));
+    let waited = || queue.waited("a batch".to_owned(), Instant::now());
+    assert!(matches!(
+        waited(),
+        Error::Waited {
+            last_sign: None,
+            ..
+        }
+    ));
+    let _far = connect(&queue, 100);
+    assert!(matches!(
+        waited(),
+        Error::Waited {
+            last_sign: Some(_),
+            ..
+        }
+    ));
+    queue.disconnected();
+    queue.lost(Instant::now(), &Error::Over);
+    assert!(matches!(waited(), Error::Away { .. }));
+    assert!(queue.dialling(|| queue.is_dialling() && queue.away().is_some()));
+    assert!(!queue.is_dialling());
+    let _far = connect(&queue, 100);
+    assert!(matches!(waited(), Error::Waited { .. }));
+}
+
+#[test]
+fn the_end_of_the_search_without_a_server_is_of_its_connection() {
+    let queue = queue((0, 0));
+    let _first = connect(&queue, 100);
+    let (first, server) = queue.begin_migration().unwrap();
+    assert_eq!(server, "server");
+    let mut second = connect(&queue, 100);
+    assert_eq!(credit(&mut second), 100);
+    queue.migrated(first, true);
+    assert!(!queue.is_nowhere(), "the connection was replaced meanwhile");
+    let (current, _) = queue.begin_migration().unwrap();
+    queue.migrated(current, true);
+    assert!(queue.is_nowhere());
+    // Its answer wakes the receiving thread.
+    assert!(matches!(second.read().unwrap(), (Message::Ping(_), 0)));
+}
