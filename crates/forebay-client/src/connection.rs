@@ -9,8 +9,8 @@ use forebay_wire::frame::PROTOCOL_VERSIONS;
 use forebay_wire::text::printable_start;
 use forebay_wire::transport::random_bytes;
 use forebay_wire::{
-    Error as WireError, FrameLimits, FrameReader, FrameWriter, LocalSocket, Message, Peer, Socket,
-    TcpSocket, Token, wire,
+    Error as WireError, FrameLimits, FrameReader, FrameWriter, Kind, LocalSocket, Message, Peer,
+    Socket, TcpSocket, Token, wire,
 };
 
 use crate::error::{Error, Result};
@@ -303,6 +303,21 @@ fn say_hello(
     else {
         unreachable!("answer() gives what was expected");
     };
+    if !PROTOCOL_VERSIONS.contains(&welcome.version) {
+        let (first, last) = (PROTOCOL_VERSIONS.start(), PROTOCOL_VERSIONS.end());
+        let what = format!(
+            "version: expected {first} to {last}, found {}",
+            welcome.version
+        );
+        let source = WireError::Invalid {
+            kind: Kind::Welcome,
+            what,
+        };
+        return Err(Error::Protocol {
+            server: connection.server.clone(),
+            source,
+        });
+    }
     let promised = Duration::from_millis(welcome.heartbeat_ms.into()) * 3;
     connection.silence = options
         .silence_timeout
