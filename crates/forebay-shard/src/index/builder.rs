@@ -53,8 +53,6 @@ impl<'a> RecordMeta<'a> {
     }
 }
 
-/// Lines of a text index per write.
-const LINES_AT_ONCE: usize = 4096;
 /// Bytes of a column per write.
 const COLUMN_BYTES: usize = 64 << 10;
 
@@ -62,20 +60,20 @@ const COLUMN_BYTES: usize = 64 << 10;
 pub(crate) type BlockEntry = [u8; BLOCK_ENTRY_BYTES as usize];
 
 /// Writes bytes and updates their checksum.
-struct Summing<'w, W: Write> {
+pub(super) struct Summing<'w, W: Write> {
     inner: &'w mut W,
-    sum: Crc32c,
+    pub(super) sum: Crc32c,
 }
 
 impl<'w, W: Write> Summing<'w, W> {
-    fn new(inner: &'w mut W) -> Self {
+    pub(super) fn new(inner: &'w mut W) -> Self {
         Self {
             inner,
             sum: Crc32c::default(),
         }
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
         self.inner.write_all(bytes)
     }
@@ -239,28 +237,6 @@ impl IndexBuilder {
         let rest = self.write_to(PIECE_BYTES as u64, binding, out.inner)?;
         out.sum.combine(rest.value(), rest.len());
         Ok(out.sum)
-    }
-
-    /// Returns the text index of the TFRecord file with these records, in the format of NVIDIA
-    /// DALI's tfrecord2idx.
-    pub fn to_idx(&self) -> String {
-        super::write_idx(self.frames())
-    }
-
-    /// Writes that text without building it in memory. Returns the checksum of its bytes.
-    ///
-    /// # Errors
-    /// Errors of the writer.
-    pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Crc32c> {
-        let mut out = Summing::new(out);
-        let mut frames = self.frames();
-        loop {
-            let text = super::write_idx(frames.by_ref().take(LINES_AT_ONCE));
-            if text.is_empty() {
-                return Ok(out.sum);
-            }
-            out.put(text.as_bytes())?;
-        }
     }
 
     /// Writes keys, index and trailer at offset `at` of a file. Returns their checksum.

@@ -2,11 +2,17 @@
 //! 16 framing bytes. `tfrecord2idx` writes the same bytes.
 
 use std::fmt::Write as _;
+use std::io::{self, Write};
 use std::path::Path;
 
+use super::builder::Summing;
 use super::{IndexBuilder, RecordMeta};
+use crate::checksum::Crc32c;
 use crate::error::{Corruption, Result};
 use crate::frame::OVERHEAD_BYTES;
+
+/// Lines of a text index per write.
+const LINES_AT_ONCE: usize = 4096;
 
 /// Returns the text for frames given as offset and size.
 ///
@@ -21,6 +27,30 @@ pub fn write_idx(frames: impl IntoIterator<Item = (u64, u64)>) -> String {
         let _ = writeln!(text, "{offset} {size}");
     }
     text
+}
+
+impl IndexBuilder {
+    /// Returns the text index of the TFRecord file with these records, in the format of NVIDIA
+    /// DALI's tfrecord2idx.
+    pub fn to_idx(&self) -> String {
+        write_idx(self.frames())
+    }
+
+    /// Writes that text without building it in memory. Returns the checksum of its bytes.
+    ///
+    /// # Errors
+    /// Errors of the writer.
+    pub fn write_idx(&self, out: &mut impl Write) -> io::Result<Crc32c> {
+        let mut out = Summing::new(out);
+        let mut frames = self.frames();
+        loop {
+            let text = write_idx(frames.by_ref().take(LINES_AT_ONCE));
+            if text.is_empty() {
+                return Ok(out.sum);
+            }
+            out.put(text.as_bytes())?;
+        }
+    }
 }
 
 /// Parses such a text for a TFRecord file of `data_len` bytes, all of whose frames it must list

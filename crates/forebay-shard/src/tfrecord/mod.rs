@@ -22,6 +22,7 @@
 
 mod compress;
 mod expanded;
+mod frames;
 mod input;
 mod reader;
 mod salvage;

@@ -7,7 +7,7 @@
 use std::io::Read;
 
 use super::compress::Compression;
-use super::reader::{FrameError, Frames};
+use super::frames::{FrameError, Frames};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 
