@@ -71,7 +71,7 @@ impl fmt::Display for Residency {
 #[derive(Debug)]
 pub struct Prober {
     /// Device, inode and page number of probed pages.
-    probed: HashSet<(u64, u64, u64)>,
+    pub(super) probed: HashSet<(u64, u64, u64)>,
     random: Random,
     /// Methods that may be used; tests restrict them.
     allowed: &'static [Method],
@@ -412,113 +412,5 @@ mod system {
             NonZeroU64::new(page_bytes()),
             Advice::DontNeed,
         );
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use std::io::Write;
-    use std::os::unix::fs::FileExt;
-    use std::path::{Path, PathBuf};
-
-    use super::*;
-    use crate::cold::{Cold, Evictor, Footprint, FsClass, Mount, page_bytes};
-
-    /// Creates a file of `pages` pages on the device; `None` if the file system keeps all pages in memory or is unknown.
-    fn file(dir: &Path, pages: u64) -> Option<PathBuf> {
-        let path = dir.join("file");
-        let mut file = std::fs::File::create(&path).unwrap();
-        let mut bytes = vec![0; (pages * page_bytes()) as usize];
-        Random::new(1).fill(&mut bytes);
-        file.write_all(&bytes).unwrap();
-        file.sync_all().unwrap();
-        let class = Mount::of(dir).map(|mount| mount.class());
-        matches!(class, Some(FsClass::Disk | FsClass::Overlay)).then_some(path)
-    }
-
-    fn read_pages(path: &Path, pages: &[u64]) {
-        let file = std::fs::File::open(path).unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-        for page in pages {
-            file.read_at(&mut [0], page * page_bytes()).unwrap();
-        }
-    }
-
-    #[test]
-    fn exact_methods_count_the_pages_that_were_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(path) = file(dir.path(), 64) else {
-            return;
-        };
-        let footprint = Footprint::files([&path]);
-        let mut both = 0;
-        for methods in [&[Method::Cachestat][..], &[Method::Mincore]] {
-            let methods: &'static [Method] = methods.to_vec().leak();
-            Evictor::new(Cold::Advise)
-                .unwrap()
-                .evict(&footprint)
-                .unwrap();
-            read_pages(&path, &[0, 9, 63]);
-            let Ok(found) = Prober::with_methods(methods).measure(footprint.local()) else {
-                continue;
-            };
-            both += 1;
-            assert_eq!((found.pages, found.asked), (64, 64));
-            assert_eq!(found.part, 3.0 / 64.0, "{found}");
-            assert_eq!(found.margin, 0.0);
-            let page = page_bytes();
-            let parts = [FileBytes {
-                path: path.clone(),
-                ranges: Some(vec![9 * page + 5..9 * page + 6, 10 * page..12 * page]),
-            }];
-            let found = Prober::with_methods(methods).measure(&parts).unwrap();
-            assert_eq!(
-                (found.part, found.bytes),
-                (1.0 / (2 * page + 1) as f64, 2 * page + 1)
-            );
-        }
-        // `mincore` is reliable for our own files on every file system.
-        assert!(both > 0);
-    }
-
-    #[test]
-    fn samples_do_not_warm_the_file_or_repeat_pages() {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(path) = file(dir.path(), 40_000) else {
-            return;
-        };
-        let footprint = Footprint::files([&path]);
-        Evictor::new(Cold::Advise)
-            .unwrap()
-            .evict(&footprint)
-            .unwrap();
-        let mut prober = Prober::with_methods(&[Method::Sample]);
-        let found = match prober.measure(footprint.local()) {
-            Ok(found) => found,
-            Err(why) => return assert!(why.contains("RWF_NOWAIT"), "{why}"),
-        };
-        assert_eq!((found.part, found.asked, found.pages), (0.0, 40, 40_000));
-        assert!((0.03..0.2).contains(&found.margin), "{}", found.margin);
-        let exact = Prober::default().measure(footprint.local()).unwrap();
-        assert_eq!(exact.part, 0.0, "{exact}");
-        std::io::copy(
-            &mut std::fs::File::open(&path).unwrap(),
-            &mut std::io::sink(),
-        )
-        .unwrap();
-        assert_eq!(prober.measure(footprint.local()).unwrap().part, 1.0);
-        assert!(prober.probed.len() >= 79, "{}", prober.probed.len());
-        let few = [FileBytes {
-            path,
-            ranges: Some(Vec::from([0..1000, 5000..6000])),
-        }];
-        assert!(prober.measure(&few).unwrap_err().contains("too few"));
-    }
-
-    #[test]
-    fn a_missing_file_has_no_residency() {
-        let why = Prober::default().measure(Footprint::files(["/no/such"]).local());
-        assert!(why.unwrap_err().contains("\"/no/such\""));
-        assert!(Prober::default().measure(&[]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Runs with a known cache state, whose share a [`Watch`] must find.
+//! Files with a known cache state, which a [`Prober`] and a [`Watch`] must find.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,14 +11,14 @@ use crate::random::Random;
 
 const PAGES: u64 = 1000;
 
-/// Creates a file on the device; `None` if the file system keeps all pages in memory or is unknown.
-fn file(dir: &Path) -> Option<PathBuf> {
+/// Creates a file of `pages` pages on the device; `None` if the file system keeps all pages in memory or is unknown.
+fn file(dir: &Path, pages: u64) -> Option<PathBuf> {
     let class = Mount::of(dir)?.class();
     if !matches!(class, FsClass::Disk | FsClass::Overlay) {
         return None;
     }
     let path = dir.join("file");
-    let mut bytes = vec![0; (PAGES * page_bytes()) as usize];
+    let mut bytes = vec![0; (pages * page_bytes()) as usize];
     Random::new(7).fill(&mut bytes);
     std::fs::write(&path, bytes).unwrap();
     File::open(&path).unwrap().sync_all().unwrap();
@@ -28,7 +28,7 @@ fn file(dir: &Path) -> Option<PathBuf> {
 #[test]
 fn half_cached_files_have_a_cold_share_of_one_half() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(path) = file(dir.path()) else {
+    let Some(path) = file(dir.path(), PAGES) else {
         return;
     };
     let footprint = Footprint::files([&path]);
@@ -53,7 +53,7 @@ fn half_cached_files_have_a_cold_share_of_one_half() {
 #[test]
 fn direct_reads_are_cold_whatever_is_cached() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(path) = file(dir.path()) else {
+    let Some(path) = file(dir.path(), PAGES) else {
         return;
     };
     let footprint = Footprint::files([&path]);
@@ -78,7 +78,7 @@ fn direct_reads_are_cold_whatever_is_cached() {
 #[test]
 fn eviction_makes_a_run_cold_and_reading_makes_it_warm() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(path) = file(dir.path()) else {
+    let Some(path) = file(dir.path(), PAGES) else {
         return;
     };
     let footprint = Footprint::files([&path]);
@@ -90,4 +90,86 @@ fn eviction_makes_a_run_cold_and_reading_makes_it_warm() {
         watch.end(read.len() as u64, None).word()
     });
     assert_eq!(words, ["cold", "warm"]);
+}
+
+fn read_pages(path: &Path, pages: &[u64]) {
+    let file = File::open(path).unwrap();
+    fadvise(&file, 0, None, Advice::Random).unwrap();
+    for page in pages {
+        file.read_at(&mut [0], page * page_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn exact_methods_count_the_pages_that_were_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = file(dir.path(), 64) else {
+        return;
+    };
+    let footprint = Footprint::files([&path]);
+    let mut both = 0;
+    for methods in [&[Method::Cachestat][..], &[Method::Mincore]] {
+        let methods: &'static [Method] = methods.to_vec().leak();
+        Evictor::new(Cold::Advise)
+            .unwrap()
+            .evict(&footprint)
+            .unwrap();
+        read_pages(&path, &[0, 9, 63]);
+        let Ok(found) = Prober::with_methods(methods).measure(footprint.local()) else {
+            continue;
+        };
+        both += 1;
+        assert_eq!((found.pages, found.asked), (64, 64));
+        assert_eq!(found.part, 3.0 / 64.0, "{found}");
+        assert_eq!(found.margin, 0.0);
+        let page = page_bytes();
+        let parts = [FileBytes {
+            path: path.clone(),
+            ranges: Some(vec![9 * page + 5..9 * page + 6, 10 * page..12 * page]),
+        }];
+        let found = Prober::with_methods(methods).measure(&parts).unwrap();
+        assert_eq!(
+            (found.part, found.bytes),
+            (1.0 / (2 * page + 1) as f64, 2 * page + 1)
+        );
+    }
+    // `mincore` is reliable for our own files on every file system.
+    assert!(both > 0);
+}
+
+#[test]
+fn samples_do_not_warm_the_file_or_repeat_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = file(dir.path(), 40_000) else {
+        return;
+    };
+    let footprint = Footprint::files([&path]);
+    Evictor::new(Cold::Advise)
+        .unwrap()
+        .evict(&footprint)
+        .unwrap();
+    let mut prober = Prober::with_methods(&[Method::Sample]);
+    let found = match prober.measure(footprint.local()) {
+        Ok(found) => found,
+        Err(why) => return assert!(why.contains("RWF_NOWAIT"), "{why}"),
+    };
+    assert_eq!((found.part, found.asked, found.pages), (0.0, 40, 40_000));
+    assert!((0.03..0.2).contains(&found.margin), "{}", found.margin);
+    let exact = Prober::default().measure(footprint.local()).unwrap();
+    assert_eq!(exact.part, 0.0, "{exact}");
+    std::io::copy(&mut File::open(&path).unwrap(), &mut std::io::sink()).unwrap();
+    assert_eq!(prober.measure(footprint.local()).unwrap().part, 1.0);
+    assert!(prober.probed.len() >= 79, "{}", prober.probed.len());
+    let few = [FileBytes {
+        path,
+        ranges: Some(Vec::from([0..1000, 5000..6000])),
+    }];
+    assert!(prober.measure(&few).unwrap_err().contains("too few"));
+}
+
+#[test]
+fn a_missing_file_has_no_residency() {
+    let why = Prober::default().measure(Footprint::files(["/no/such"]).local());
+    assert!(why.unwrap_err().contains("\"/no/such\""));
+    assert!(Prober::default().measure(&[]).is_err());
 }
