@@ -1,10 +1,12 @@
 //! Plans a copy, prints the plan or executes it, and reports the result.
 
-use std::path::Path;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use clap::Args as ClapArgs;
 use forebay_pack::copy::{
     Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySummary,
     CopyTarget, Why,
@@ -12,13 +14,61 @@ use forebay_pack::copy::{
 use forebay_store::{Cancel, Limiter, Location, ObjectOrTree, StoreOptions};
 use serde::Serialize;
 
-use super::cp::{Checksum, How};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::paint::printable;
 use crate::progress::Bar;
-use crate::quantity;
-use crate::store_args::StoreArgs;
+use crate::quantity::{self, parse_size};
+use crate::store_args::{Setting, StoreArgs, parse_pair};
+
+/// Options of how objects are copied.
+#[derive(Debug, ClapArgs)]
+pub(super) struct How {
+    /// Say what would be done, and do nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+
+    /// How to detect unchanged objects: by stored checksums, or by reading objects that have none
+    #[arg(
+        long,
+        value_name = "WHICH",
+        default_value = "stored",
+        hide_possible_values = true,
+        help = "How to detect unchanged objects: by stored checksums, or by reading objects that have none [stored, read]"
+    )]
+    checksum: Checksum,
+
+    /// Replace another dataset at DST; its readers will notice
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Bytes a second at most, of all transfers together
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    bandwidth: Option<u64>,
+
+    /// Number of concurrent transfers of objects and parts of objects
+    #[arg(short, long, value_name = "N", default_value = "16")]
+    jobs: NonZeroUsize,
+
+    /// Directory for objects on the way from store to store [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+
+    /// A setting of DST's store, where it is not that of SRC's
+    #[arg(
+        long = "to-storage-option",
+        value_name = "KEY=VALUE",
+        value_parser = parse_pair,
+        help_heading = "Destination"
+    )]
+    to_storage_options: Vec<(String, Setting)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Checksum {
+    Stored,
+    Read,
+}
 
 /// The arguments of a copy.
 pub(super) struct Job<'a> {

@@ -1,16 +1,14 @@
 //! `forebay cp`: copies objects, directories and datasets between locations.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use forebay_pack::copy::CopyMode;
 
-use super::copying::{self, Job};
+use super::copying::{self, How, Job};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity::parse_size;
-use crate::store_args::{Setting, StoreArgs, parse_pair};
+use crate::store_args::StoreArgs;
 
 /// Copy an object, a directory or a whole dataset to another place
 #[derive(Debug, ClapArgs)]
@@ -50,55 +48,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     store: StoreArgs,
-}
-
-/// Options of how objects are copied.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct How {
-    /// Say what would be done, and do nothing
-    #[arg(short = 'n', long)]
-    pub(crate) dry_run: bool,
-
-    /// How to detect unchanged objects: by stored checksums, or by reading objects that have none
-    #[arg(
-        long,
-        value_name = "WHICH",
-        default_value = "stored",
-        hide_possible_values = true,
-        help = "How to detect unchanged objects: by stored checksums, or by reading objects that have none [stored, read]"
-    )]
-    pub(crate) checksum: Checksum,
-
-    /// Replace another dataset at DST; its readers will notice
-    #[arg(long)]
-    pub(crate) overwrite: bool,
-
-    /// Bytes a second at most, of all transfers together
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) bandwidth: Option<u64>,
-
-    /// Number of concurrent transfers of objects and parts of objects
-    #[arg(short, long, value_name = "N", default_value = "16")]
-    pub(crate) jobs: NonZeroUsize,
-
-    /// Directory for objects on the way from store to store [default: the system's temporary directory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) scratch: Option<PathBuf>,
-
-    /// A setting of DST's store, where it is not that of SRC's
-    #[arg(
-        long = "to-storage-option",
-        value_name = "KEY=VALUE",
-        value_parser = parse_pair,
-        help_heading = "Destination"
-    )]
-    pub(crate) to_storage_options: Vec<(String, Setting)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Checksum {
-    Stored,
-    Read,
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
