@@ -10,8 +10,8 @@ use forebay_store::Cancel;
 
 use crate::failure::{Failure, Kind};
 use crate::storage::Reading;
-pub(crate) use given::{_bytes, Count};
-pub(crate) use keywords::Keywords;
+pub(crate) use given::Count;
+pub(crate) use keywords::{_bytes, Keywords};
 
 mod given;
 mod keywords;

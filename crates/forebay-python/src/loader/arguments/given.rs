@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 use serde_json::Value;
 
-use super::keywords::named;
 use super::refused;
 use crate::failure::{Failure, unexpected};
 
@@ -73,18 +72,6 @@ impl Bytes {
             }),
         }
     }
-}
-
-/// A number of bytes for an option of the package's Python part.
-#[pyfunction]
-#[pyo3(signature = (option, given, /))]
-pub(crate) fn _bytes(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    if given.is_none() {
-        return Ok(None);
-    }
-    let bytes = given.extract::<Bytes>();
-    let bytes = bytes.map_err(|error| named(given.py(), option, error))?;
-    Ok(Some(bytes.number(option)?))
 }
 
 /// Converts an array or a tensor to a list; returns other values unchanged.

@@ -29,6 +29,18 @@ pub(crate) fn named(py: Python<'_>, name: &str, error: PyErr) -> PyErr {
     }
 }
 
+/// A number of bytes for an option of the package's Python part.
+#[pyfunction]
+#[pyo3(signature = (option, given, /))]
+pub(crate) fn _bytes(option: &str, given: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if given.is_none() {
+        return Ok(None);
+    }
+    let bytes = given.extract::<Bytes>();
+    let bytes = bytes.map_err(|error| named(given.py(), option, error))?;
+    Ok(Some(bytes.number(option)?))
+}
+
 impl<'py> Keywords<'py> {
     pub(crate) fn new(
         py: Python<'py>,
