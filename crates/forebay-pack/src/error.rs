@@ -1,6 +1,6 @@
 //! Errors of a pack or an export.
 
-use crate::part::Part;
+use crate::options::Part;
 use forebay_formats::Finding;
 use forebay_shard::some_of;
 use std::io;

@@ -2,7 +2,7 @@
 //! consistent. The fuzz targets call these functions; the test below does so without a fuzzer. Parsers of files get a
 //! directory for the file.
 
-pub use crate::destination::fuzzing::{journal, plan};
+pub use crate::publish::destination::fuzzing::{journal, plan};
 
 #[cfg(test)]
 mod tests {

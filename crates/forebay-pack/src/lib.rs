@@ -4,13 +4,11 @@
 //! shards in a fixed order, before the first byte is written. So any thread can write any shard
 //! independently, a continued run writes the same bytes, and the output does not depend on the number of jobs.
 
-mod account;
 mod against;
 mod bad_count;
 mod census;
 mod convert;
 pub mod copy;
-mod destination;
 mod error;
 mod export;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -19,16 +17,12 @@ pub mod fuzzing;
 mod observer;
 mod open_files;
 mod options;
-mod original;
-mod part;
+mod parts;
 mod plan;
 mod prepare;
 mod publish;
 mod report;
-mod resume;
 mod run;
-mod run_part;
-mod upload;
 mod write;
 mod writer;
 
@@ -38,9 +32,8 @@ pub use convert::{
     ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ImageChange, OutputFormat,
     ProgressiveChange, RepairOptions, RepairSummary, SeekPointChange, convert, repair,
 };
-pub use destination::UnfinishedBy;
 pub use error::{Error, Result, SampleError};
-pub use export::{ExportOptions, ExportSummary, export};
+pub use export::{ExportOptions, ExportSummary, export, original_image};
 pub use forebay_formats::images::{EntryRef, SourceLayout};
 pub use forebay_formats::records::{
     ForeignRecords, ForeignSchema, LabelForm, LabelRole, OnBadRecord, RecordFile, RecordFormat,
@@ -52,17 +45,17 @@ pub use forebay_formats::{
 pub use forebay_shard::manifest::Account;
 pub use observer::{Cancel, Observer, ShardDone, Stage};
 pub use options::{
-    DatasetFormat, ImageForm, MaxBad, OnBad, PackOptions, Sharding, ShuffleWhen, UploadOptions,
+    DatasetFormat, ImageForm, MaxBad, OnBad, PackOptions, Part, Sharding, ShuffleWhen,
+    UploadOptions,
 };
-pub use original::original_image;
-pub use part::Part;
+pub use parts::{FinishOptions, PartSummary, finish};
 pub use plan::{Plan, PlannedShard, PlannedSplit};
 pub use prepare::{Prepared, prepare};
+pub use publish::UnfinishedBy;
 pub use report::{
     FastCount, ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
 };
 pub use run::pack;
-pub use run_part::{FinishOptions, PartSummary, finish};
 pub use write::{ProbeSample, SourceProbe};
 pub use writer::{
     DatasetWriter, DraftPixels, DraftValue, ImageEncoding, RecordDraft, WriteSummary, WriterOptions,

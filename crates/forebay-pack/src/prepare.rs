@@ -56,7 +56,7 @@ impl Prepared {
     pub(crate) fn staging_bytes(&self) -> u64 {
         let shards = self.plan.shards();
         let largest = shards
-            .map(|shard| crate::upload::room_of_planned(&shard, &self.options))
+            .map(|shard| crate::publish::upload::room_of_planned(&shard, &self.options))
             .max();
         largest
             .unwrap_or(0)
@@ -83,10 +83,10 @@ pub fn prepare(
         options.src.local_path()?;
     }
     let src = place.as_path();
-    let dst = crate::upload::shown(&options.dst);
+    let dst = crate::publish::upload::shown(&options.dst);
     refuse_remote_nesting(options)?;
     // Wrong arguments are reported before the census, which may take long.
-    for dir in crate::upload::written(&options.dst, &options.upload)? {
+    for dir in crate::publish::upload::written(&options.dst, &options.upload)? {
         refuse_nesting(src, &dir)?;
     }
     if let OnBad::Quarantine(dir) = &options.on_bad {

@@ -1,17 +1,17 @@
 //! Runs a prepared pack: claims the destination, starts or continues, writes shards, and publishes.
 
-use crate::destination::{
-    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, telling,
-};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
+use crate::publish::destination::{
+    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, telling,
+};
+use crate::publish::resume;
+use crate::publish::upload;
 use crate::publish::{self, Tally};
 use crate::report::Summary;
-use crate::resume;
-use crate::upload;
 use crate::write::write_shards;
 use forebay_formats::Action;
 use forebay_image::SeekDensity;

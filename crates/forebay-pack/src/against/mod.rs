@@ -11,9 +11,9 @@ pub use report::{ComparisonReport, Difference, DifferenceKind};
 
 use crate::census::{Census, SplitCensus};
 use crate::error::{Error, Result};
+use crate::export::original_image;
 use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::options::PackOptions;
-use crate::original::original_image;
 use crate::publish::LABELS_KEY;
 use forebay_formats::escape;
 use forebay_formats::images::SourceLayout;

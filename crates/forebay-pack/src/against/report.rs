@@ -1,7 +1,7 @@
 //! The findings of a comparison, combined with the report of the pack.
 
-use crate::destination::{PACK_DIR, REPORT};
 use crate::error::{Error, Result};
+use crate::publish::destination::{PACK_DIR, REPORT};
 use forebay_shard::Storage;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

@@ -8,8 +8,8 @@ use super::{STEP_BYTES, STEP_RECORDS};
 use crate::error::{Error, Result};
 use crate::options::DatasetFormat;
 use crate::plan::PlannedShard;
+use crate::publish::upload;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
-use crate::upload;
 use crate::write::{WrittenShard, open_shard};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_formats::records::{RecordFormat, SourceFacts};
@@ -276,7 +276,7 @@ fn by_names(
 
 /// Parses split, number and count from the name of a shard.
 fn take_apart(name: &str) -> Option<(&str, u32, u32)> {
-    if !crate::destination::is_shard_name(name) {
+    if !crate::publish::destination::is_shard_name(name) {
         return None;
     }
     let stem = name.strip_suffix(".fbs").unwrap_or(name);

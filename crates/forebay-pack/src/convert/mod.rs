@@ -21,22 +21,22 @@ pub use options::{ConvertOptions, ImageChange, OutputFormat, ProgressiveChange, 
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use source::{ConvertSource, ForeignFiles};
 
-use crate::account::{self, FindingCounts};
 use crate::bad_count::BadCount;
-use crate::destination::{
-    BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
-};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone, Stage};
 use crate::options::{DatasetFormat, IMAGES_KEY, ImageForm, PackOptions, seek_points_named};
 use crate::prepare::refuse_nesting;
+use crate::publish::account::{self, FindingCounts};
+use crate::publish::destination::{
+    BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
+};
+use crate::publish::resume;
+use crate::publish::upload;
 use crate::publish::{
     FAST_PROGRESSIVE_KEY, changed_options, identify_samples, other_dataset, shard_entry,
     write_report,
 };
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary, Uploaded};
-use crate::resume;
-use crate::upload;
 use forebay_formats::records::{Conversion, ForeignSchema, RecordSink, class_names};
 use forebay_formats::{Error as SourceError, Finding, FindingList, Reason};
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE};

@@ -1,8 +1,8 @@
 //! Converts one record, with no other changes than the requested ones.
 
 use super::{ImageChange, ProgressiveChange, SeekPointChange};
+use crate::export::original_image;
 use crate::options::ImageForm;
-use crate::original::original_image;
 use crate::report::FastCount;
 use crate::write::examine;
 use forebay_formats::Reason;

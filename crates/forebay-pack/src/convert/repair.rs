@@ -5,11 +5,11 @@
 
 use super::source::Source;
 use super::{ConvertOptions, ConvertSource, ConvertSummary, convert_source, damaged};
-use crate::destination::{PACK_DIR, ShardLine, WorkDir};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::prepare::refuse_nesting;
-use crate::upload;
+use crate::publish::destination::{PACK_DIR, ShardLine, WorkDir};
+use crate::publish::upload;
 use forebay_shard::Manifest;
 use forebay_shard::verify::{Lost, VerifyFinding};
 use forebay_store::{AtomicFile, Location};
@@ -94,7 +94,7 @@ pub fn repair(
     let report = converted
         .root
         .join(PACK_DIR)
-        .join(crate::destination::REPORT);
+        .join(crate::publish::destination::REPORT);
     let counts = converted.repaired;
     Ok(RepairSummary {
         lost_records: counts.lost_records,

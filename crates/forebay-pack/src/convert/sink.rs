@@ -3,9 +3,9 @@
 use super::record::{Changes, Converter};
 use super::source::{Source, refused};
 use super::{ConvertOptions, OutputFormat};
-use crate::destination::ShardLine;
 use crate::error::{Error, Result};
 use crate::options::OnBad;
+use crate::publish::destination::ShardLine;
 use forebay_formats::records::{RecordSink, SinkOptions};
 use forebay_shard::Manifest;
 use std::collections::BTreeMap;

@@ -2,11 +2,13 @@
 //!
 //! Keys come from shards that are not trusted, so they are never used as paths directly: see [`tree`].
 
+mod original;
 mod tree;
+
+pub use original::original_image;
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
-use crate::original::original_image;
 use crate::report::SkippedRecord;
 use forebay_cache::{ReadOptions, open_dataset};
 use forebay_formats::escape;

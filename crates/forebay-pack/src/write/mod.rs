@@ -26,12 +26,12 @@ pub(crate) use quarantine::Quarantine;
 pub(crate) use records::RecordFileWriter;
 pub(crate) use shard::{WrittenShard, open as open_shard};
 
-use crate::destination::{Destination, Journal, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone};
 use crate::open_files::{self, threads_within};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::publish::destination::{Destination, Journal, ShardLine};
 use forebay_formats::images::OpenSource;
 use forebay_shard::parallel::run_beside;
 use scheduler::{Role, WriteScheduler};

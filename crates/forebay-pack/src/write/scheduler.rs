@@ -7,11 +7,11 @@
 
 use super::piece::Piece;
 use super::shard::{OpenShard, WrittenShard};
-use crate::destination::Destination;
 use crate::error::Result;
 use crate::observer::Observer;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::publish::destination::Destination;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

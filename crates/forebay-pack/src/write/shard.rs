@@ -3,14 +3,16 @@
 use super::output::Output;
 use super::piece::Piece;
 use super::records::WrittenFile;
-use crate::destination::{Destination, INDEX_DIR, Journal, ShardLine, Sidecar, SpaceReservation};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::publish::destination::{
+    Destination, INDEX_DIR, Journal, ShardLine, Sidecar, SpaceReservation,
+};
+use crate::publish::upload;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
-use crate::upload;
 use forebay_formats::{Finding, Reason};
 use forebay_shard::checksum::Crc32c;
 use forebay_shard::{ShardSummary, ShardWriter, indexed, tfrecord, verify};

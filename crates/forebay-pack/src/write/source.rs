@@ -1,12 +1,12 @@
 //! The open source of a pack, shared by all workers.
 
 use super::read::Clock;
-use crate::destination::{Destination, SpaceReservation};
 use crate::error::Result;
 use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBad;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::publish::destination::{Destination, SpaceReservation};
 use forebay_formats::images::{EntryRef, OpenFile, OpenSource, Refusal, SourceArchive};
 
 /// The open source of a pack.

@@ -83,7 +83,7 @@ impl Converted {
                 Some(Box::new(found))
             }
             Some(_) => {
-                let path = crate::upload::shown(&dst);
+                let path = crate::publish::upload::shown(&dst);
                 return Err(Error::Occupied { path });
             }
             None => None,
@@ -101,7 +101,7 @@ impl Converted {
 
     /// Returns the destination, for messages.
     pub(super) fn shown(&self) -> PathBuf {
-        crate::upload::shown(&self.dst)
+        crate::publish::upload::shown(&self.dst)
     }
 
     /// Returns the published dataset, with which samples are compared instead of being written.
@@ -230,7 +230,7 @@ fn check_destination(options: &WriterOptions) -> Result<()> {
     if options.overwrite {
         return Ok(());
     }
-    let shown = crate::upload::shown(&options.dst);
+    let shown = crate::publish::upload::shown(&options.dst);
     let names: Vec<String> = match options.dst.local_path() {
         Ok(path) => match std::fs::read_dir(path) {
             Ok(entries) => {

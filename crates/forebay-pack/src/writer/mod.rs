@@ -116,7 +116,7 @@ impl DatasetWriter {
         let mut class_numbers = options.number_classes.then(BTreeMap::new);
         let shown = match &converted {
             Some(converted) => converted.shown(),
-            None => crate::upload::shown(&options.dst),
+            None => crate::publish::upload::shown(&options.dst),
         };
         let published = converted.as_mut().and_then(Converted::take_published);
         let started = match published {

@@ -1,7 +1,7 @@
 //! Comparison with the samples that earlier writers stored: a resumed writer is given the same samples again, and compares their
 //! keys and labels with the digest of each shard.
 
-use crate::destination::{ShardLine, split_of_numbered};
+use crate::publish::destination::{ShardLine, split_of_numbered};
 use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
 use forebay_shard::{RecordMeta, SampleDigest};
 use std::collections::BTreeMap;

@@ -5,17 +5,17 @@ use super::queue::Queue;
 use super::record::RecordEncoder;
 use super::repeat::Progress;
 use super::shards::{OpenShards, room_of};
-use crate::account::{self, FindingCounts};
-use crate::destination::{
-    BeginState, Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine,
-};
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::options::{DatasetFormat, PackOptions};
+use crate::publish::account::{self, FindingCounts};
+use crate::publish::destination::{
+    BeginState, Destination, Header, INDEX_DIR, Journal, Publication, Request, ShardLine,
+};
+use crate::publish::resume;
+use crate::publish::upload;
 use crate::publish::{IMAGE_BYTES_KEY, identify_samples, shard_entry};
 use crate::report::{SeekPointCount, SplitSummary, Uploaded};
-use crate::resume;
-use crate::upload;
 use crate::write::WrittenShard;
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{Account, FILE_NAME, FeatureEntry, SplitEntry};
@@ -312,7 +312,7 @@ impl Session {
         let mut splits: BTreeMap<&str, Vec<_>> = BTreeMap::new();
         // Within a split, the order of names is that of numbers.
         for line in self.done.values() {
-            if let Some((split, _)) = crate::destination::split_of_numbered(&line.name) {
+            if let Some((split, _)) = crate::publish::destination::split_of_numbered(&line.name) {
                 splits.entry(split).or_default().push(shard_entry(line));
             }
         }

@@ -2,11 +2,11 @@
 
 use super::options::WriterOptions;
 use super::record::{Checked, Encoded};
-use crate::destination::{Destination, SpaceReservation};
 use crate::error::{Error, Result};
 use crate::options::{MAX_SHARDS, PackOptions};
+use crate::publish::destination::{Destination, SpaceReservation};
+use crate::publish::upload;
 use crate::report::SeekPointCount;
-use crate::upload;
 use crate::write::{Output, WrittenShard, open_shard};
 use forebay_image::SeekDensity;
 use forebay_shard::{OVERHEAD_BYTES, RecordMeta, ShardWriter};

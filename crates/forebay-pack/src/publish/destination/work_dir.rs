@@ -14,7 +14,7 @@ use super::{
     split_of_numbered,
 };
 use crate::error::{Error, Result};
-use crate::part::Part;
+use crate::options::Part;
 use forebay_formats::FindingList;
 use forebay_formats::records::Conversion;
 use forebay_shard::LocalFiles;

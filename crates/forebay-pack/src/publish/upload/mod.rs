@@ -9,13 +9,13 @@ mod claim;
 mod keys;
 mod room;
 
-use crate::destination::{
-    self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
-    PACK_DIR, Publication, REPORT, Request, ShardLine, SpaceReservation, WorkDir,
-};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::UploadOptions;
+use crate::publish::destination::{
+    self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
+    PACK_DIR, Publication, REPORT, Request, ShardLine, SpaceReservation, WorkDir,
+};
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
 use forebay_formats::key_path::is_split_name;

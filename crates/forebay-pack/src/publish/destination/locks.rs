@@ -2,7 +2,7 @@
 
 use super::WORK_DIR;
 use crate::error::Result;
-use crate::part::Part;
+use crate::options::Part;
 use forebay_store::{DirLock, Error as StoreError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! The keys of the objects that a pack writes below its destination.
 
-use crate::destination::{INDEX_DIR, LAST_FILES, REPORT, ShardLine, is_shard_name, is_split_index};
+use crate::publish::destination::{
+    INDEX_DIR, LAST_FILES, REPORT, ShardLine, is_shard_name, is_split_index,
+};
 
 /// Returns key, size and CRC32C of the files of a shard. The shard comes last, so that its indexes exist when it is visible.
 pub(super) fn files(line: &ShardLine) -> impl Iterator<Item = (String, u64, u32)> {

@@ -1,12 +1,12 @@
 //! The end of a pack: writes the report and the manifest, and returns the summary of the dataset.
 
-use crate::account::{self, FindingCounts};
-use crate::destination::{
-    Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
-};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::prepare::Prepared;
+use crate::publish::account::{self, FindingCounts};
+use crate::publish::destination::{
+    Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
+};
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary};
 use forebay_formats::FindingList;
 use forebay_formats::key_path::base;

@@ -1,6 +1,6 @@
 //! Which part of a pack a machine writes, where several share the work.
 
-use crate::options::MAX_SHARDS;
+use super::MAX_SHARDS;
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,17 +1,17 @@
 //! One part of a pack, while other machines write the others, and the joining of all parts.
 
-use crate::destination::{
-    Destination, Header, LocalDestination, PlanDifference, PlanFile, State, UnfinishedPack,
-};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::part::Part;
+use crate::options::Part;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
+use crate::publish::destination::{
+    Destination, Header, LocalDestination, PlanDifference, PlanFile, State, UnfinishedPack,
+};
+use crate::publish::resume;
+use crate::publish::upload;
 use crate::publish::{self, Tally};
 use crate::report::Summary;
-use crate::resume;
-use crate::upload;
 use forebay_formats::{Action, Finding, Reason};
 use forebay_store::{Durability, Location};
 use std::collections::BTreeSet;

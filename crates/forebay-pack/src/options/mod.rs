@@ -1,5 +1,9 @@
 //! Options of a pack, and their defaults.
 
+mod part;
+
+pub use part::Part;
+
 use forebay_formats::ClassOrder;
 use forebay_formats::images::{SourceLayout, SourceOptions};
 use forebay_formats::key_path::is_split_name;

@@ -3,8 +3,8 @@
 //! The counts come from two independent places: the source counts the items that it reads, and the writers count the
 //! samples in the files that they write. [`Account::check_sum`] compares both before anything is published.
 
-use crate::destination::ShardLine;
 use crate::error::{Error, Result};
+use crate::publish::destination::ShardLine;
 use forebay_formats::records::SourceFacts;
 use forebay_formats::{Action, Finding, FindingList, Reason};
 use forebay_shard::manifest::{Account, Manifest, RoleAccount, SplitAccount};

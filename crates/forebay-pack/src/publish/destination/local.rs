@@ -3,7 +3,7 @@
 use super::{BeginState, Destination, Publication, Request, WorkDir, take};
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
-use crate::part::Part;
+use crate::options::Part;
 use forebay_store::{Durability, write_file};
 use std::path::{Path, PathBuf};
 

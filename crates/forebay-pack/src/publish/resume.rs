@@ -1,8 +1,8 @@
 //! Finds the shards of an interrupted run that are still intact.
 
-use crate::destination::{Destination, INDEX_DIR, ShardLine};
 use crate::error::{Error, Result};
 use crate::observer::Cancel;
+use crate::publish::destination::{Destination, INDEX_DIR, ShardLine};
 use forebay_shard::checksum::Crc32c;
 use forebay_shard::parallel::for_each_parallel;
 use std::collections::{BTreeMap, BTreeSet};
