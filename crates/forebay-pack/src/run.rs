@@ -6,7 +6,8 @@ use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::destination::{
-    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Request, ShardLine, telling,
+    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Outline, Request, ShardLine,
+    telling,
 };
 use crate::publish::resume;
 use crate::publish::upload;
@@ -101,7 +102,7 @@ impl Prepared {
         let write_time = begin.elapsed();
         let published = publish::publish(
             destination,
-            &publish::outline(self),
+            &self.outline(),
             self.census.finding_list(),
             (&header.shards, &work.done),
             observer,
@@ -118,6 +119,11 @@ impl Prepared {
             uploaded: destination.uploaded(),
             ..publish::summary(&self.dst, &published.manifest, published.tally)
         })
+    }
+
+    /// Returns what the manifest says before shards are written.
+    pub(crate) fn outline(&self) -> Outline {
+        publish::outline(&self.options, &self.census, &self.plan)
     }
 
     /// Creates the request for the destination. Unfinished work from a source that has changed since is removed.
@@ -181,7 +187,7 @@ impl Prepared {
         if matches!(taken, BeginState::Complete(_)) || dir.has_plan() {
             return Ok(true);
         }
-        dir.publish_plan(&header, &publish::outline(self), self.census.finding_list())?;
+        dir.publish_plan(&header, &self.outline(), self.census.finding_list())?;
         Ok(false)
     }
 

@@ -123,7 +123,7 @@ impl Prepared {
         };
         if !dir.has_plan() {
             let findings = self.census.finding_list();
-            let plan = dir.publish_plan(&header, &publish::outline(self), findings)?;
+            let plan = dir.publish_plan(&header, &self.outline(), findings)?;
             // Another part may have been faster.
             differ(
                 &self.dst,

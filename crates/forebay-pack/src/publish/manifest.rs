@@ -1,20 +1,18 @@
 //! The end of a pack: writes the report and the manifest, and returns the summary of the dataset.
 
+use super::outline::PLAN_KEY;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
-use crate::prepare::Prepared;
 use crate::publish::account::{self, FindingCounts};
 use crate::publish::destination::{
     Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
 };
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary};
 use forebay_formats::FindingList;
-use forebay_formats::key_path::base;
-use forebay_formats::{Action, Finding, Reason, escape};
+use forebay_formats::{Action, Finding, Reason};
 use forebay_shard::example::{FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::manifest::{
-    ClassEntry, EpochOrder, FeatureEntry, Manifest, RoleAccount, ShardEntry, SplitEntry,
-    block_records,
+    EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
 use forebay_store::AtomicFile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +20,6 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Manifest entry with the digest of the plan, by which the same command recognizes a finished dataset.
-const PLAN_KEY: &str = "plan";
 /// Manifest entries with the number of images that have seek points, and the size of the seek points in bytes.
 const SEEK_POINT_IMAGES_KEY: &str = "seek_point_images";
 const SEEK_POINT_BYTES_KEY: &str = "seek_point_bytes";
@@ -36,10 +32,6 @@ const PROGRESSIVE_CHANGED_KEY: &str = "progressive_changed";
 const PROGRESSIVE_LEFT_KEY: &str = "progressive_left";
 /// Manifest entry with the total size of the images in bytes.
 pub(crate) const IMAGE_BYTES_KEY: &str = "image_bytes";
-/// Manifest entry with the layout of the source.
-const LAYOUT_KEY: &str = "layout";
-/// Manifest entry with the name of the file of labels, if one was used.
-pub(crate) const LABELS_KEY: &str = "labels";
 
 /// A published dataset.
 pub(crate) struct Published {
@@ -428,118 +420,4 @@ pub(crate) fn identify_samples(manifest: &mut Manifest, done: &BTreeMap<String, 
     });
     manifest.sample_fingerprint =
         manifest.sample_fingerprint_of(|shard| done.get(shard).map(|line| line.samples));
-}
-
-/// Returns the manifest without its shards.
-pub(crate) fn outline(prepared: &Prepared) -> Outline {
-    let (census, plan) = (&prepared.census, &prepared.plan);
-    let format = prepared.options.format.shard_format();
-    let splits = plan.splits().iter();
-    let splits = splits.map(|split| SplitEntry::new(split.name(), Vec::new()));
-    let mut manifest = Manifest::new(
-        format,
-        i64::from(prepared.options.label_base),
-        splits.collect(),
-    );
-    manifest.features = features(prepared);
-    let classes = census.classes().iter();
-    manifest.classes = classes
-        .map(|class| ClassEntry {
-            name: escape(&class.name),
-            text: class.text.clone(),
-        })
-        .collect();
-    for (name, value) in plan.arguments() {
-        manifest.pack.insert(name.clone(), value.as_str().into());
-    }
-    manifest.pack.insert(PLAN_KEY.into(), plan.digest().into());
-    manifest
-        .pack
-        .insert(LAYOUT_KEY.into(), census.layout().name().into());
-    if let Some(file) = &prepared.options.labels {
-        let name = file.file_name().unwrap_or(file.as_os_str());
-        manifest
-            .pack
-            .insert(LABELS_KEY.into(), escape(name.as_encoded_bytes()).into());
-    }
-    let splits = plan.splits().iter();
-    Outline {
-        manifest,
-        splits: splits
-            .map(|split| (split.name().to_owned(), u64::from(split.shard_count())))
-            .collect(),
-        warnings: census.warnings().to_vec(),
-        files: census.files(),
-        roles: roles(prepared),
-        columns: columns(prepared),
-    }
-}
-
-/// Returns the sources of images and labels.
-fn roles(prepared: &Prepared) -> BTreeMap<String, RoleAccount> {
-    let role = |source: &str| RoleAccount {
-        source: source.to_owned(),
-        form: None,
-    };
-    let mut roles = BTreeMap::from([("image".to_owned(), role("files"))]);
-    let labels = match &prepared.options.labels {
-        Some(_) => Some("file of labels"),
-        None if !prepared.census.classes().is_empty() => Some("layout"),
-        None => None,
-    };
-    roles.extend(labels.map(|source| ("label".to_owned(), role(source))));
-    // Directories whose names differ from the names of their splits, such as `val` or `dev`.
-    let splits = prepared.census.splits().iter();
-    let renamed = splits
-        .filter(|split| !split.dir().is_empty() && base(split.dir()) != split.name().as_bytes());
-    let renamed: Vec<String> = renamed
-        .map(|split| format!("{} is {}", escape(split.dir()), split.name()))
-        .collect();
-    if !renamed.is_empty() {
-        roles.insert("split".to_owned(), role(&renamed.join(", ")));
-    }
-    roles
-}
-
-/// Returns the columns of files of labels and annotations.
-fn columns(prepared: &Prepared) -> Vec<String> {
-    let features = prepared.census.extra_features().features();
-    features.into_iter().map(|(name, ..)| name).collect()
-}
-
-/// Returns the features of the records, sorted by name.
-fn features(prepared: &Prepared) -> Vec<FeatureEntry> {
-    let classes = prepared.census.classes();
-    let mut features = Vec::new();
-    let mut add = |name: &str, kind| {
-        features.push(FeatureEntry {
-            name: name.into(),
-            kind,
-            shape: Vec::new(),
-        })
-    };
-    add("image/channels", FeatureKind::Int64);
-    add("image/class/label", FeatureKind::Int64);
-    if !classes.is_empty() {
-        add("image/class/synset", FeatureKind::Bytes);
-    }
-    if classes.iter().any(|class| class.text.is_some()) {
-        add("image/class/text", FeatureKind::Bytes);
-    }
-    for (name, kind) in [
-        ("image/colorspace", FeatureKind::Bytes),
-        ("image/encoded", FeatureKind::Bytes),
-        ("image/filename", FeatureKind::Bytes),
-        ("image/format", FeatureKind::Bytes),
-        ("image/height", FeatureKind::Int64),
-        ("image/width", FeatureKind::Int64),
-    ] {
-        add(name, kind);
-    }
-    for (name, kind, list) in prepared.census.extra_features().features() {
-        let shape = if list { vec![None] } else { Vec::new() };
-        features.push(FeatureEntry { name, kind, shape });
-    }
-    features.sort_by(|a, b| a.name.cmp(&b.name));
-    features
 }
