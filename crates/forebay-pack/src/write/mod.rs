@@ -1,11 +1,14 @@
 //! Writes the shards of a plan in parallel, within and across shards, with the same bytes for any number of threads.
 //!
-//! Workers take runs of files (`scheduler`), build their records (`piece`), and write the pieces in order (`shard`).
+//! Workers take runs of files (`scheduler`), build their records (`builder`), and write the pieces in order (`shard`).
 //! Another thread, the finisher, makes finished shards durable in the order in which they are finished: sidecars, shard,
 //! journal line. So workers continue while files are synced, and at most a few shards wait. If files are slow to read,
 //! more threads than cores read them. The number of open files is limited to a few per thread.
 
+mod builder;
+mod clock;
 mod examine;
+mod header;
 mod output;
 mod piece;
 mod probe;
@@ -20,11 +23,11 @@ mod stream;
 mod transcode;
 
 pub(crate) use examine::examine;
-pub(crate) use output::Output;
+pub(crate) use output::{Output, open_shard};
 pub use probe::{ProbeSample, SourceProbe};
 pub(crate) use quarantine::Quarantine;
 pub(crate) use records::RecordFileWriter;
-pub(crate) use shard::{WrittenShard, open as open_shard};
+pub(crate) use shard::WrittenShard;
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, ShardDone};
@@ -85,7 +88,7 @@ pub(crate) fn write_shards(
         move || {
             let _wake = WakeOnDrop { scheduler, stop };
             let recorder = record::Recorder::new(prepared, sources, room);
-            let builder = piece::PieceBuilder::new(prepared, recorder);
+            let builder = builder::PieceBuilder::new(prepared, recorder);
             let worker = Worker {
                 builder,
                 stream: stream::Stream::new(scheduler, role, stopped),
@@ -128,7 +131,7 @@ pub(crate) fn write_shards(
 }
 
 struct Worker<'a, 'b> {
-    builder: piece::PieceBuilder<'a>,
+    builder: builder::PieceBuilder<'a>,
     stream: stream::Stream<'a, 'b>,
     sender: SyncSender<shard::WrittenShard>,
 }

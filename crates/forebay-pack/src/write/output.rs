@@ -1,7 +1,11 @@
 //! The output file of a shard: writes aligned pieces, and hashes them if requested.
 
-use forebay_store::AtomicFile;
+use crate::error::Result;
+use crate::options::{DatasetFormat, PackOptions};
+use forebay_shard::{ShardWriter, indexed, tfrecord};
+use forebay_store::{AtomicFile, Durability};
 use std::io::{self, IoSlice, Write};
+use std::path::Path;
 
 /// Writes to the file end at multiples of this offset. Page caches handle large aligned writes better, which
 /// saves a tenth of the CPU time of a pack compared with unaligned writes.
@@ -17,13 +21,32 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(file: AtomicFile, is_hashed: bool) -> Self {
-        Self {
+    /// Creates the file of a shard, under its temporary name.
+    pub(super) fn create(path: &Path, options: &PackOptions) -> Result<Self> {
+        let mut file = AtomicFile::create(path)?;
+        if options.durability == Durability::Synced {
+            file = file.with_early_writeback();
+        }
+        Ok(Self {
             file,
             rest: Vec::new(),
-            hasher: is_hashed.then(blake3::Hasher::new),
-        }
+            hasher: options.blake3.then(blake3::Hasher::new),
+        })
     }
+}
+
+/// Creates a shard.
+pub(crate) fn open_shard(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
+    let output = Output::create(path, options)?;
+    Ok(match options.format {
+        DatasetFormat::TfRecord => tfrecord::WriterBuilder::new()
+            .from_writer(output, path)
+            .into(),
+        DatasetFormat::Indexed(compression) => indexed::WriterBuilder::new()
+            .compression(compression)
+            .from_writer(output, path)?
+            .into(),
+    })
 }
 
 impl Write for Output {

@@ -1,8 +1,9 @@
 //! Measures the speed of a source with a bounded sample of the plan's files: opens and reads them one by one, then builds
 //! records as a pack does, without writing anything.
 
-use super::piece::{Piece, PieceBuilder};
-use super::read::SLOW_FILE;
+use super::builder::PieceBuilder;
+use super::clock::SLOW_FILE;
+use super::piece::Piece;
 use super::record::Recorder;
 use super::source::Sources;
 use super::threads;

@@ -7,6 +7,7 @@
 //! image is moved. Seek points, which are computed from the image, follow it.
 
 use super::examine::{Examined, examine};
+use super::header::{GUESS, Header, check_size};
 use super::quarantine::Quarantine;
 use super::source::{Opened, Sources};
 use super::transcode::{DecodeMemory, Transcoder};
@@ -20,14 +21,10 @@ use forebay_formats::images::Refusal;
 use forebay_formats::key_path::join;
 use forebay_formats::{Action, Reason};
 use forebay_image::{
-    Color, FastEncoder, Format, Probe, SeekDensity, SeekPointBuilder, Transcoded,
-    progressive_to_baseline,
+    FastEncoder, Format, SeekDensity, SeekPointBuilder, Transcoded, progressive_to_baseline,
 };
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
-use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES, Payload};
-
-/// Maximum size of an image in bytes: that of a record, minus space for the other features.
-const MAX_IMAGE_BYTES: u64 = MAX_RECORD_BYTES - (1 << 20);
+use forebay_shard::{ExampleBuilder, Payload};
 
 /// The feature that holds the image.
 const ENCODED: &str = "image/encoded";
@@ -63,25 +60,6 @@ pub(super) struct EntryOutcome {
     /// Findings about the entry.
     pub(super) findings: Vec<(Action, Refusal)>,
 }
-
-/// The values of an image header, as stored in features.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Header {
-    format: &'static str,
-    colorspace: &'static str,
-    channels: i64,
-    width: i64,
-    height: i64,
-}
-
-/// The guess. Any width and height that take two bytes as varints give the same lengths.
-const GUESS: Header = Header {
-    format: "JPEG",
-    colorspace: "RGB",
-    channels: 3,
-    width: 500,
-    height: 375,
-};
 
 impl<'a> Recorder<'a> {
     pub(super) fn new(
@@ -360,40 +338,6 @@ impl<'a> Recorder<'a> {
             }
         }
         example.encode_around(image, len, &mut self.before, &mut self.after);
-    }
-}
-
-/// Checks that a file or an image of this size fits into a record.
-pub(super) fn check_size(bytes: u64) -> Result<(), Refusal> {
-    if bytes > MAX_IMAGE_BYTES {
-        return Err((
-            Reason::TooLarge,
-            format!("{bytes} bytes, at most {MAX_IMAGE_BYTES} fit a record"),
-        ));
-    }
-    if bytes == 0 {
-        return Err((Reason::Empty, String::new()));
-    }
-    Ok(())
-}
-
-impl Header {
-    pub(super) fn of(probe: &Probe) -> Self {
-        let (channels, colorspace) = match probe.color {
-            Color::Gray => (1, "Grayscale"),
-            Color::GrayAlpha => (2, "GrayscaleAlpha"),
-            Color::Rgba => (4, "RGBA"),
-            Color::Cmyk | Color::Ycck => (4, "CMYK"),
-            // Palettes contain RGB colors, and YCbCr is the JPEG representation of RGB.
-            _ => (3, "RGB"),
-        };
-        Self {
-            format: probe.format.name(),
-            colorspace,
-            channels,
-            width: i64::from(probe.width),
-            height: i64::from(probe.height),
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The output file of a conversion: a shard, or a file in another tool's format.
 
-use super::output::Output;
-use super::shard;
+use super::output::{Output, open_shard};
 use crate::error::{Error, Result};
 use crate::options::PackOptions;
 use forebay_formats::records::{RecordWriter, SinkError, SourceRecord};
@@ -64,7 +63,7 @@ impl Write for Summed {
 impl RecordFileWriter {
     /// Creates a shard.
     pub(crate) fn shard(path: &Path, options: &PackOptions) -> Result<Self> {
-        Ok(Self::Shard(Box::new(shard::open(path, options)?)))
+        Ok(Self::Shard(Box::new(open_shard(path, options)?)))
     }
 
     /// Creates a mapped shard of the records in a file.
@@ -73,7 +72,7 @@ impl RecordFileWriter {
         source: SourceIdentity,
         options: &PackOptions,
     ) -> Result<Self> {
-        let output = shard::create(path, options)?;
+        let output = Output::create(path, options)?;
         let writer = mapped::Writer::new(output, path, source)?;
         Ok(Self::Mapped(Box::new(writer)))
     }
@@ -90,7 +89,7 @@ impl RecordFileWriter {
             name: name.to_owned(),
             writer,
             output: Summed {
-                output: shard::create(path, options)?,
+                output: Output::create(path, options)?,
                 sum: Crc32c::default(),
             },
             samples: SampleDigest::default(),

@@ -1,6 +1,6 @@
 //! Writes one shard: its pieces in the order of the plan, then its publication.
 
-use super::output::Output;
+use super::output::{Output, open_shard};
 use super::piece::Piece;
 use super::records::WrittenFile;
 use crate::error::{Error, Result};
@@ -15,10 +15,9 @@ use crate::publish::upload;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use forebay_formats::{Finding, Reason};
 use forebay_shard::checksum::Crc32c;
-use forebay_shard::{ShardSummary, ShardWriter, indexed, tfrecord, verify};
+use forebay_shard::{ShardSummary, ShardWriter, verify};
 use forebay_store::{AtomicFile, Durability};
 use std::io;
-use std::path::Path;
 
 /// Number of consecutive files with read errors that ends the pack: the source itself is not available, and leaving out
 /// the rest of it file by file would lose everything. Single bad files do not follow each other this often.
@@ -75,7 +74,7 @@ impl OpenShard {
             return Ok(None);
         };
         let path = destination.dir().path(&planned.name);
-        let mut writer = open(&path, &prepared.options)?;
+        let mut writer = open_shard(&path, &prepared.options)?;
         let census = &prepared.census.splits()[planned.split];
         let split = &prepared.plan.splits()[planned.split];
         let entries = split.entries(census, planned.positions.clone());
@@ -317,27 +316,4 @@ impl WrittenShard {
         destination.put_shard(&line, self.room)?;
         Ok(line)
     }
-}
-
-/// Creates a shard.
-pub(crate) fn open(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
-    let output = create(path, options)?;
-    Ok(match options.format {
-        DatasetFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(output, path)
-            .into(),
-        DatasetFormat::Indexed(compression) => indexed::WriterBuilder::new()
-            .compression(compression)
-            .from_writer(output, path)?
-            .into(),
-    })
-}
-
-/// Creates the file of a shard, under its temporary name.
-pub(super) fn create(path: &Path, options: &PackOptions) -> Result<Output> {
-    let mut file = AtomicFile::create(path)?;
-    if options.durability == Durability::Synced {
-        file = file.with_early_writeback();
-    }
-    Ok(Output::new(file, options.blake3))
 }

@@ -1,6 +1,6 @@
 //! The open source of a pack, shared by all workers.
 
-use super::read::Clock;
+use super::clock::Clock;
 use crate::error::Result;
 use crate::observer::{Observer, SourceProgress, Stage};
 use crate::options::OnBad;

@@ -4,7 +4,7 @@
 //! concurrent decoding is bounded: a few huge images wait for each other, usual ones never wait.
 
 use super::examine::{Examined, bad_data};
-use super::record::{Header, check_size};
+use super::header::{Header, check_size};
 use crate::options::PackOptions;
 use forebay_formats::images::Refusal;
 use forebay_formats::{Action, Reason};
