@@ -6,7 +6,7 @@
 //! the work. At most three batches of a shard are in memory; the last record of each may exceed the batch size.
 
 use super::record::{Changes, Converted, Converter};
-use super::run::ShardInProgress;
+use super::shard::ShardInProgress;
 use crate::error::Result;
 use crate::report::FastCount;
 use forebay_formats::Error as SourceError;

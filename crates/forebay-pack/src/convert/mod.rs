@@ -7,19 +7,21 @@
 
 mod batches;
 mod damaged;
-mod found_features;
 mod mapped;
 mod options;
 mod plan;
 mod record;
 mod repair;
 mod run;
+mod shard;
 mod sink;
 mod source;
 
-pub use options::{ConvertOptions, ImageChange, OutputFormat, ProgressiveChange, SeekPointChange};
+pub use options::{
+    ConvertOptions, ConvertSource, ForeignFiles, ImageChange, OutputFormat, ProgressiveChange,
+    SeekPointChange,
+};
 pub use repair::{RepairOptions, RepairSummary, repair};
-pub use source::{ConvertSource, ForeignFiles};
 
 use crate::bad_count::BadCount;
 use crate::error::{Error, Result};
@@ -44,7 +46,8 @@ use forebay_shard::manifest::{Account, FILE_NAME, Manifest, SplitEntry};
 use forebay_store::clean_stale;
 use plan::Plan;
 use record::Changes;
-use run::{Bad, Run};
+use run::Run;
+use shard::Bad;
 use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,63 +1,14 @@
 //! The source of a conversion: records in order, with the boundaries of its files.
 
-use super::ConvertOptions;
 use super::damaged::DamagedShard;
+use super::options::{ConvertOptions, ConvertSource};
 use crate::error::{Error, Result};
 use forebay_formats::Error as SourceError;
-use forebay_formats::records::{
-    ForeignRecords, RecordFile, RecordFormat, RecordInput, RecordSplit, SourceFacts,
-};
+use forebay_formats::records::{RecordFile, RecordFormat, RecordInput, RecordSplit, SourceFacts};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::Schema;
-use forebay_store::Location;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-
-/// Source of the conversion.
-#[derive(Debug, Clone)]
-pub enum ConvertSource {
-    /// A dataset: a directory with a manifest, local or in a store.
-    Dataset(Location),
-    /// TFRecord files that another tool wrote.
-    Files(ForeignFiles),
-    /// Records of another format.
-    Records(RecordFormat, Box<RecordInput>),
-}
-
-/// TFRecord files without a manifest, with the information that a manifest would contain.
-#[derive(Debug, Clone)]
-pub struct ForeignFiles {
-    /// The directory of the files, for messages and to prevent a destination inside it.
-    pub root: PathBuf,
-    /// The files of each split, in order.
-    pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// The features that hold image, label and key.
-    pub records: ForeignRecords,
-}
-
-impl ForeignFiles {
-    /// Creates a source whose features are detected from its records.
-    pub fn new(root: impl Into<PathBuf>, splits: BTreeMap<String, Vec<PathBuf>>) -> Self {
-        Self {
-            root: root.into(),
-            splits,
-            records: ForeignRecords::default(),
-        }
-    }
-}
-
-impl ConvertSource {
-    pub(super) fn root(&self) -> &Path {
-        match self {
-            Self::Dataset(location) => location.local_path().unwrap_or(Path::new("")),
-            Self::Files(files) => &files.root,
-            // Files that were named individually may be next to the destination.
-            Self::Records(_, input) if !input.files.is_empty() => Path::new(""),
-            Self::Records(_, input) => input.location.local_path().unwrap_or(Path::new("")),
-        }
-    }
-}
 
 /// An open source.
 pub(super) struct Source {

@@ -1,7 +1,7 @@
 //! Finds the features of the records of a damaged dataset, and those that hold image, label and key.
 
-use super::damaged::DamagedShard;
-use super::source::SourceSplit;
+use super::shard::DamagedShard;
+use crate::convert::source::SourceSplit;
 use forebay_formats::records::ForeignRecords;
 use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::{FeatureEntry, Manifest};
