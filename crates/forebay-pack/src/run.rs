@@ -1,7 +1,7 @@
 //! Runs a prepared pack: claims the destination, starts or continues, writes shards, and publishes.
 
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer, ShardDone, Stage};
+use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
@@ -288,12 +288,7 @@ impl Prepared {
             for finding in &line.findings {
                 observer.finding(finding);
             }
-            observer.shard_done(&ShardDone {
-                name: line.name.clone(),
-                records: line.records,
-                bytes: line.bytes,
-                resumed: true,
-            });
+            observer.shard_done(&line.done(true));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Mapped shards as the destination of a conversion; the records stay in the files of the source.
 
+use super::options::{ConvertOptions, OutputFormat};
 use super::source::Source;
-use super::{ConvertOptions, OutputFormat};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_formats::Error as SourceError;

@@ -1,6 +1,6 @@
 //! Converts one record, with no other changes than the requested ones.
 
-use super::{ImageChange, ProgressiveChange, SeekPointChange};
+use super::options::{ImageChange, ProgressiveChange, SeekPointChange};
 use crate::export::original_image;
 use crate::options::ImageForm;
 use crate::report::FastCount;

@@ -3,27 +3,19 @@
 //! Each shard becomes a shard with the same number, without its lost records. A repair works as every conversion:
 //! it can be resumed, and the manifest is published last.
 
-use super::source::Source;
-use super::{ConvertOptions, ConvertSource, ConvertSummary, convert_source, damaged};
+use super::conversion::convert_source;
+use super::damaged;
+use super::losses::read_lost;
+use super::options::{ConvertOptions, ConvertSource};
+use super::summary::ConvertSummary;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::prepare::refuse_nesting;
-use crate::publish::destination::{PACK_DIR, ShardLine, WorkDir};
+use crate::publish::destination::{PACK_DIR, REPORT};
 use crate::publish::upload;
-use forebay_shard::Manifest;
-use forebay_shard::verify::{Lost, VerifyFinding};
-use forebay_store::{AtomicFile, Location};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-/// Manifest entries of a repaired dataset that count the lost records, the places in which records were lost,
-/// and the findings of damage.
-const LOST_RECORDS_KEY: &str = "lost_records";
-const LOST_PLACES_KEY: &str = "lost_places";
-const DAMAGE_KEY: &str = "damage";
+use forebay_shard::verify::Lost;
+use forebay_store::Location;
+use std::path::PathBuf;
 
 /// Options of a repair. Start from [`RepairOptions::new`] and change fields.
 #[derive(Debug, Clone)]
@@ -91,10 +83,7 @@ pub fn repair(
     convert.format = damaged.format.into();
     convert.of_shards().validate().map_err(Error::Options)?;
     let converted = convert_source(&convert, damaged.source, observer, cancel)?;
-    let report = converted
-        .root
-        .join(PACK_DIR)
-        .join(crate::publish::destination::REPORT);
+    let report = converted.root.join(PACK_DIR).join(REPORT);
     let counts = converted.repaired;
     Ok(RepairSummary {
         lost_records: counts.lost_records,
@@ -105,140 +94,4 @@ pub fn repair(
         report: (counts.lost_places + counts.damage > 0).then_some(report),
         converted,
     })
-}
-
-/// The counts of a repair in the manifest of the repaired dataset.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    lost_records: u64,
-    lost_places: u64,
-    damage: u64,
-}
-
-impl Counts {
-    pub(super) fn of(manifest: &Manifest) -> Self {
-        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
-        Self {
-            lost_records: number(LOST_RECORDS_KEY),
-            lost_places: number(LOST_PLACES_KEY),
-            damage: number(DAMAGE_KEY),
-        }
-    }
-}
-
-/// Records the losses in the manifest of a repaired dataset.
-pub(super) fn record(source: &Source, done: &BTreeMap<String, ShardLine>, manifest: &mut Manifest) {
-    for key in [LOST_RECORDS_KEY, LOST_PLACES_KEY, DAMAGE_KEY] {
-        manifest.pack.remove(key);
-    }
-    if !source.is_damaged() {
-        return;
-    }
-    let sum = |of: &dyn Fn(&ShardLine) -> u64| done.values().map(of).sum::<u64>();
-    for (key, value) in [
-        (LOST_RECORDS_KEY, sum(&|line| line.lost_records)),
-        (LOST_PLACES_KEY, sum(&|line| line.lost.len() as u64)),
-        (DAMAGE_KEY, sum(&|line| line.damage.len() as u64)),
-    ] {
-        manifest.pack.insert(key.into(), value.into());
-    }
-}
-
-/// A line of the report.
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
-enum ReportLine {
-    Damaged {
-        #[serde(flatten)]
-        finding: VerifyFinding,
-    },
-    Lost {
-        shard: PathBuf,
-        /// Number of the first lost record in the shard, and number of lost records; missing if no index contains them.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        record: Option<u64>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        records: Option<u64>,
-        offset: u64,
-        bytes: u64,
-    },
-}
-
-/// Writes the report of a repair, if there is anything to report, and returns its path.
-pub(super) fn write_report<'a>(
-    dir: &WorkDir,
-    source: &Source,
-    lines: impl Iterator<Item = &'a ShardLine>,
-) -> Result<Option<PathBuf>> {
-    if !source.is_damaged() {
-        return Ok(None);
-    }
-    let path = dir.report();
-    let mut all = Vec::new();
-    for line in lines {
-        let damage = line.damage.iter().cloned();
-        all.extend(damage.map(|finding| ReportLine::Damaged { finding }));
-        all.extend(line.lost.iter().map(ReportLine::of));
-    }
-    if all.is_empty() {
-        dir.remove(&path)?;
-        return Ok(None);
-    }
-    dir.create_dir(PACK_DIR)?;
-    let fail = |error: io::Error| Error::io(&path, "write", error);
-    let mut report = BufWriter::new(AtomicFile::create(&path)?);
-    for line in &all {
-        serde_json::to_writer(&mut report, line).map_err(|error| fail(error.into()))?;
-        report.write_all(b"\n").map_err(fail)?;
-    }
-    let report = report
-        .into_inner()
-        .map_err(|error| fail(error.into_error()))?;
-    report.commit(dir.durability())?;
-    Ok(Some(path))
-}
-
-impl ReportLine {
-    fn of(lost: &Lost) -> Self {
-        Self::Lost {
-            shard: lost.path.clone(),
-            record: lost.records.as_ref().map(|records| records.start),
-            records: lost
-                .records
-                .as_ref()
-                .map(|records| records.end - records.start),
-            offset: lost.bytes.start,
-            bytes: lost.bytes.end - lost.bytes.start,
-        }
-    }
-}
-
-/// Reads the lost records from a report, if it exists here.
-fn read_lost(path: &Path) -> Result<Vec<Lost>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::io(path, "open", error)),
-    };
-    let mut all = Vec::new();
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| Error::io(path, "read", error))?;
-        if let Ok(ReportLine::Lost {
-            shard,
-            record,
-            records,
-            offset,
-            bytes,
-        }) = forebay_shard::json::from_slice(&line)
-        {
-            all.push(Lost {
-                path: shard,
-                records: record
-                    .zip(records)
-                    .map(|(first, count)| first..first + count),
-                bytes: offset..offset + bytes,
-            });
-        }
-    }
-    Ok(all)
 }

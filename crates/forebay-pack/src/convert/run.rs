@@ -4,7 +4,6 @@ use super::batches::Batches;
 use super::mapped::Mapping;
 use super::record::{Changes, Converter};
 use super::shard::{Bad, ShardInProgress};
-use super::shard_done;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
@@ -81,7 +80,7 @@ impl Run<'_> {
                 let line = written.publish(self.destination, &mut journal, self.options.durability);
                 match line {
                     Ok(line) => {
-                        self.observer.shard_done(&shard_done(&line, false));
+                        self.observer.shard_done(&line.done(false));
                         lines.push(line);
                     }
                     Err(error) => {

@@ -2,7 +2,6 @@
 
 use super::record::Converted;
 use super::source::refused;
-use super::{STEP_BYTES, STEP_RECORDS};
 use crate::bad_count::BadCount;
 use crate::error::Result;
 use crate::observer::Observer;
@@ -14,6 +13,10 @@ use forebay_formats::{Action, Error as SourceError, Finding, Reason, escape};
 use forebay_shard::mapped::Extent;
 use forebay_store::Durability;
 use std::collections::HashSet;
+
+/// Bytes or records between two progress reports and checks for cancellation.
+pub(super) const STEP_BYTES: u64 = 4 << 20;
+pub(super) const STEP_RECORDS: u64 = 64;
 
 /// The policy for bad records, and their count.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
 //! Files in the formats of other tools as the destination of a conversion.
 
+use super::options::{ConvertOptions, OutputFormat};
 use super::record::{Changes, Converter};
 use super::source::{Source, refused};
-use super::{ConvertOptions, OutputFormat};
 use crate::error::{Error, Result};
 use crate::options::OnBad;
 use crate::publish::destination::ShardLine;

@@ -30,7 +30,7 @@ pub(crate) use records::RecordFileWriter;
 pub(crate) use shard::WrittenShard;
 
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer, ShardDone};
+use crate::observer::{Cancel, Observer};
 use crate::open_files::{self, threads_within};
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
@@ -107,12 +107,7 @@ pub(crate) fn write_shards(
         for written in receiver {
             match written.publish(destination, &mut journal, prepared.options.durability) {
                 Ok(line) => {
-                    observer.shard_done(&ShardDone {
-                        name: line.name.clone(),
-                        records: line.records,
-                        bytes: line.bytes,
-                        resumed: false,
-                    });
+                    observer.shard_done(&line.done(false));
                     lines.push(line);
                 }
                 Err(error) => {

@@ -4,7 +4,7 @@ use super::features::{KEY_FEATURE, recover_key};
 use super::shard::DamagedShard;
 use crate::convert::record::Converter;
 use crate::convert::run::Run;
-use crate::convert::{STEP_BYTES, STEP_RECORDS};
+use crate::convert::shard::{STEP_BYTES, STEP_RECORDS};
 use crate::error::Result;
 use crate::plan::PlannedShard;
 use crate::publish::upload;

@@ -8,6 +8,7 @@
 use super::split_of_numbered;
 use crate::census::Census;
 use crate::error::{Error, Result};
+use crate::observer::ShardDone;
 use crate::plan::Plan;
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use forebay_formats::{Finding, escape};
@@ -107,6 +108,18 @@ pub(crate) struct ShardLine {
     /// Entry of the file in the index of another tool's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) entry: Option<serde_json::Value>,
+}
+
+impl ShardLine {
+    /// Returns what observers are told of the shard.
+    pub(crate) fn done(&self, resumed: bool) -> ShardDone {
+        ShardDone {
+            name: self.name.clone(),
+            records: self.records,
+            bytes: self.bytes,
+            resumed,
+        }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
