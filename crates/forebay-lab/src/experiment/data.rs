@@ -8,13 +8,13 @@ use std::rc::Rc;
 use forebay_image::{Limits, sniff, standard_image};
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_shard::example::image_and_label;
-use forebay_shard::{Dataset, Split};
+use forebay_shard::Split;
 use forebay_store::Location;
 use forebay_synthetic::Recipe;
 
 use super::CharacterizeOptions;
-use super::formats::{self, Stored};
-use super::lab::{Once, name_of};
+use super::formats::{self, Stored, first_split};
+use super::once::Once;
 use crate::Result;
 use crate::cold::{Footprint, FsClass, Mount};
 use crate::random::Random;
@@ -67,7 +67,7 @@ impl MediumData {
             .prefix("forebay-bench-")
             .tempdir_in(medium);
         Ok(Self {
-            name: name_of(medium),
+            name: medium.display().to_string(),
             scratch: scratch.map_err(failed)?,
             files: options.files,
             data: options.data.clone(),
@@ -257,13 +257,6 @@ pub(super) fn mean_bytes(data: Option<&Path>) -> Result<u64> {
     };
     let split = source(Some(data), 0)?;
     Ok(record_bytes(&split).div_ceil(split.len().max(1)))
-}
-
-/// Opens the first split of a dataset.
-pub(super) fn first_split(root: &Path) -> Result<Split> {
-    let dataset = Dataset::open(root)?;
-    let split = dataset.splits().next().map(str::to_owned);
-    Ok(dataset.split(&split.ok_or("the pack has no split")?)?)
 }
 
 /// Copies a directory recursively and fsyncs each file.

@@ -1,10 +1,11 @@
 //! E2: what the storage gives without any framework.
 
 use super::data::MediumData;
-use super::lab::{Cache, Lab, Sample, Trial};
+use super::lab::{Lab, Trial};
+use super::requests::{limited, reads, sample};
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::storage::{self, Medium, ReadJob, RunReport, RunOptions, SizeMix, WriteJob};
+use crate::storage::{self, ReadJob, SizeMix, WriteJob};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E2",
@@ -45,26 +46,6 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Returns a trial of reads, which bypass the page cache if `direct` is set.
-pub(super) fn reads<'t>(
-    lab: &'t Lab<'_>,
-    medium: &MediumData,
-    name: &str,
-    unit: &'static str,
-    direct: bool,
-    job: ReadJob,
-    depth: usize,
-) -> Trial<'t> {
-    let options = limited(lab, depth);
-    let cache = if direct { Cache::Bypassed } else { Cache::Emptied };
-    let files = job.footprint();
-    let run = move || {
-        let report = storage::run(&job, &Medium::Local { direct }, &options)?;
-        Ok(sample(&report, unit, true))
-    };
-    Trial::new(&medium.name, name, unit, run).reading(files, cache)
-}
-
 fn writes<'t>(
     lab: &'t Lab<'_>,
     medium: &MediumData,
@@ -84,33 +65,4 @@ fn writes<'t>(
     };
     let run = move || Ok(sample(&storage::write(&job, &options)?, unit, false));
     Trial::new(&medium.name, name, unit, run)
-}
-
-pub(super) fn limited(lab: &Lab<'_>, depth: usize) -> RunOptions {
-    RunOptions {
-        limit: Some(lab.options.limit),
-        ..RunOptions::at_depth(depth)
-    }
-}
-
-/// Returns the rate in `unit` with the latencies and, unless it is the value itself, the rate in MB/s.
-pub(super) fn sample(report: &RunReport, unit: &str, is_read: bool) -> Sample {
-    let (value, other) = match unit {
-        "MB/s" => (report.mb_per_s(), None),
-        _ => (report.reads_per_s(), Some(report.mb_per_s())),
-    };
-    let mut more = [
-        ("p50 ms", 1e3 * report.latency(0.5)),
-        ("p99 ms", 1e3 * report.latency(0.99)),
-        ("p99.9 ms", 1e3 * report.latency(0.999)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .to_vec();
-    more.extend(other.map(|rate| ("MB/s".to_owned(), rate)));
-    Sample {
-        value,
-        bytes: if is_read { report.bytes } else { 0 },
-        more: more.into_iter().collect(),
-        ..Sample::default()
-    }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::data::MediumData;
-use super::e02_baselines::reads;
 use super::lab::Lab;
+use super::requests::{reads, shards};
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::storage::{ReadJob, SizeMix};
@@ -72,11 +72,4 @@ pub(super) fn sizes(medium: &MediumData) -> Result<SizeMix> {
     }
     let sizes = counts.into_iter().map(|(size, count)| Ok((u32::try_from(size)?, count)));
     Ok(SizeMix::new(sizes.collect::<Result<_>>()?)?)
-}
-
-/// Returns the files of the indexed shards with their sizes in bytes.
-pub(super) fn shards(medium: &MediumData) -> Result<Vec<(std::path::PathBuf, u64)>> {
-    let split = medium.indexed()?;
-    let paths = split.shards().iter().map(|shard| shard.path().to_owned());
-    paths.map(|path| Ok((path.clone(), path.metadata()?.len()))).collect()
 }

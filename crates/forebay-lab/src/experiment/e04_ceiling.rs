@@ -1,6 +1,6 @@
 //! E4: the rate of one large file, which later figures are compared with.
 
-use super::e02_baselines::{limited, reads, sample};
+use super::requests::{limited, reads, sample};
 use super::lab::{Lab, Trial};
 use super::{Experiment, Findings};
 use crate::Result;

@@ -1,7 +1,7 @@
 //! E6: images per second by the number of threads that read, without decoding.
 
 use super::Experiment;
-use super::e05_decoding_threads::{run, trials};
+use super::threads::{run, trials};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E6",

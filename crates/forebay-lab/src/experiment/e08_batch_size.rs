@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::e07_prefetch::trial;
+use super::waits::trial;
 use super::lab::Lab;
 use super::{Experiment, Findings};
 use crate::Result;

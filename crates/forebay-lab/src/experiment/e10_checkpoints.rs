@@ -2,7 +2,7 @@
 
 use super::data::image_files;
 use super::lab::{Cache, Lab, Trial};
-use super::training::{Target, Training};
+use super::training::{DIRECT, Target, Training, pairs};
 use super::{CharacterizeOptions, Experiment, Findings};
 use crate::Result;
 use crate::report::{Figure, FigureClass, Plot, Scale, Series};
@@ -16,7 +16,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-pub(super) const DIRECT: &str = "direct";
 pub(super) const STAGED: &str = "staged, drained to ";
 /// Factor of the estimated time: saving and draining take more than the training itself.
 const TIMES: usize = 3;
@@ -24,12 +23,6 @@ const TIMES: usize = 3;
 /// Returns the trials of a medium: its staged variants, the direct one, and one without checkpoints.
 fn trials(options: &CharacterizeOptions) -> usize {
     TIMES * (options.media.len().saturating_sub(1).max(1) + 2)
-}
-
-/// Pairs of media: the fast one that stages, and the slow one that is drained to.
-pub(super) fn pairs(count: usize) -> Vec<(usize, usize)> {
-    let all = (0..count).flat_map(|fast| (0..count).map(move |slow| (fast, slow)));
-    all.filter(|(fast, slow)| fast != slow || count == 1).collect()
 }
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
@@ -83,17 +76,5 @@ fn plot(figures: &[Figure]) -> Plot {
         scale: Scale::Names(figures.iter().map(|figure| format!("{}, {}", figure.medium, figure.name)).collect()),
         y: "s".to_owned(),
         series: vec![series("runtime", &|figure| figure.value), series("saving", &saving)],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_medium_stages_for_each_other() {
-        assert_eq!(pairs(1), [(0, 0)]);
-        assert_eq!(pairs(2), [(0, 1), (1, 0)]);
-        assert_eq!(pairs(3).len(), 6);
     }
 }

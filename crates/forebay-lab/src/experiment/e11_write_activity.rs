@@ -1,10 +1,9 @@
 //! E11: when the bytes of checkpoints reach a device.
 
 use super::data::image_files;
-use super::e10_checkpoints::{DIRECT, pairs};
 use super::lab::{Cache, Lab, Trial};
 use super::trace::{Interval, is_counted, watched};
-use super::training::{Target, Training};
+use super::training::{DIRECT, Target, Training, pairs};
 use super::{CharacterizeOptions, Experiment, Findings};
 use crate::Result;
 use crate::cold::Mount;

@@ -1,13 +1,9 @@
 //! E13: how much of the rate without input is left with real input and default settings.
 
-use forebay_image::{EvalTransform, Transform};
-use forebay_shard::Split;
 use forebay_synthetic::Recipe;
 
-use super::e12_no_input::{self, MEMORY};
-use super::feed::Feed;
-use super::lab::{Cache, Lab, Sample, Trial};
-use super::mini_app::SIDE;
+use super::consumers::{MEMORY, feed, no_input};
+use super::lab::{Cache, Lab, Trial};
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::read::footprint;
@@ -34,7 +30,7 @@ const WARM: &str = "TFRecords, warm, decoded";
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let ranks = lab.most_ranks();
-    let mut trials = vec![e12_no_input::trial(lab, ranks)];
+    let mut trials = vec![no_input(lab, ranks)];
     let generated = Recipe::parse(&format!("synthetic://imagenet?records={}", lab.options.files))?.open()?.split("train")?;
     let run = move || feed(lab, &generated, true, 0);
     trials.push(Trial::new(MEMORY, "generated images, decoded", "images/s", run).standing_in());
@@ -67,28 +63,4 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     found.notes.push(lab.options.consumer.note());
     found.notes.push(format!("{ranks} consumers; the loader's defaults, {} cores.", super::cores()));
     Ok(found)
-}
-
-/// Runs the loader with all consumers. With 0 `threads`, the loader uses its default.
-pub(super) fn feed(lab: &Lab<'_>, split: &Split, decode: bool, threads: usize) -> Result<Sample> {
-    let options = lab.options;
-    let transform = match decode {
-        true => Transform::Eval(EvalTransform::new(SIDE, SIDE)),
-        false => Transform::KeepEncoded,
-    };
-    let feed = Feed {
-        threads,
-        ranks: lab.most_ranks(),
-        steps: options.consumer.steps(options.batch_size),
-        ..Feed::new(split, transform, options.batch_size, options.limit)
-    };
-    let fed = feed.run()?;
-    let per_core = fed.images as f64 / fed.stats.process_cpu_s.max(1e-9);
-    let more = [
-        ("MB/s", fed.bytes as f64 / 1e6 / fed.seconds),
-        ("% of time waiting", 100.0 * fed.waited / fed.seconds),
-        ("cores used", fed.cores()),
-        ("images/s a core", per_core),
-    ];
-    Ok(Sample::new(fed.images_per_s(), fed.read, more))
 }

@@ -1,6 +1,6 @@
 //! E14: how many threads the consumers need.
 
-use super::e13_real_input::feed;
+use super::consumers::feed;
 use super::lab::{Cache, Lab, Trial};
 use super::{Experiment, Findings};
 use crate::Result;

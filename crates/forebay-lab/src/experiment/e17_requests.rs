@@ -33,7 +33,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let shards = ReadJob::sequential(shards.collect::<Result<Vec<_>>>()?, SHARD_BLOCK)?;
         let mut series = Vec::new();
         for (name, job) in [("image files", files), ("TFRecords", shards)] {
-            let options = super::e02_baselines::limited(lab, DEPTH);
+            let options = super::requests::limited(lab, DEPTH);
             let mut last = Vec::new();
             let trial = Trial::new(&medium.name, name, "MB/s", || {
                 let (report, seen) =

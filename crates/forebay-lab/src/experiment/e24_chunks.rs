@@ -1,13 +1,12 @@
 //! E24: how reading chunks of neighboring records changes throughput and shuffle quality.
 
-use std::collections::BTreeSet;
-
 use forebay_image::Transform;
 use forebay_loader::Shuffle;
 
 use super::contestants::CACHES;
 use super::feed::Feed;
 use super::lab::{Lab, Sample, Trial};
+use super::shuffle_quality::{SPREAD, spread};
 use super::{Experiment, Findings};
 use crate::Result;
 use crate::read::footprint;
@@ -25,10 +24,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 /// Records per chunk.
 const CHUNKS: [u64; 4] = [8, 64, 256, 1024];
 const FULL: &str = "full shuffle";
-/// Shuffle quality: the number of chunks of 64 neighbors that a batch has samples of, in percent of the largest possible
-/// number.
-pub(super) const SPREAD: &str = "% different chunks in a batch";
-const SPREAD_CHUNK: u64 = 64;
 
 fn name(order: &str, cache: &str) -> String {
     format!("{order}, {cache}")
@@ -89,28 +84,4 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         "Encoded images of indexed shards, {threads} threads. A chunk is neighbors that are read together and stay together; batches are as large as --batch-size."
     ));
     Ok(found)
-}
-
-/// Returns the number of different chunks that a batch has samples of, divided by the largest possible number, as a mean over
-/// all batches.
-pub(super) fn spread(samples: &[u64], batch: u64, all: u64) -> f64 {
-    let chunks = |samples: &[u64]| samples.iter().map(|sample| sample / SPREAD_CHUNK).collect::<BTreeSet<u64>>().len();
-    let batches = samples.chunks(batch as usize);
-    let most = |batch: &[u64]| (batch.len() as u64).min(all.div_ceil(SPREAD_CHUNK)).max(1) as f64;
-    let shares: Vec<f64> = batches.map(|batch| chunks(batch) as f64 / most(batch)).collect();
-    shares.iter().sum::<f64>() / shares.len().max(1) as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spread_counts_different_chunks() {
-        let in_order: Vec<u64> = (0..128).collect();
-        assert_eq!(spread(&in_order, 64, 128), 0.5, "one chunk of two");
-        let apart: Vec<u64> = (0..64).map(|number| number * 64).collect();
-        assert_eq!(spread(&apart, 16, 4096), 1.0);
-        assert_eq!(spread(&[], 16, 4096), 0.0);
-    }
 }

@@ -9,9 +9,10 @@ use forebay_image::{EvalTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::Split;
 
-use super::data::{MediumData, first_split, pack_tree};
-use super::e02_baselines::limited;
+use super::data::{MediumData, pack_tree};
+use super::requests::limited;
 use super::feed::Feed;
+use super::formats::first_split;
 use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::SIDE;
 use super::{CharacterizeOptions, Experiment, Findings};

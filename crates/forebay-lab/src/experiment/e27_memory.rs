@@ -5,7 +5,7 @@ use std::path::Path;
 use forebay_shard::Split;
 use forebay_store::free_bytes;
 
-use super::e13_real_input::feed;
+use super::consumers::feed;
 use super::lab::{Cache, Lab, Trial};
 use super::{Experiment, Findings};
 use crate::Result;

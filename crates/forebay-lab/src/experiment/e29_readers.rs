@@ -1,6 +1,6 @@
 //! E29: the rate of each of several readers of one read-only copy.
 
-use super::e02_baselines::reads;
+use super::requests::reads;
 use super::lab::Lab;
 use super::{Experiment, Findings};
 use crate::Result;
@@ -31,7 +31,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         }
         let files = medium.images()?;
         let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
-        let shards = ReadJob::sequential(super::e03_size_mix::shards(medium)?, BLOCK)?;
+        let shards = ReadJob::sequential(super::requests::shards(medium)?, BLOCK)?;
         for (layout, job) in LAYOUTS.into_iter().zip([files, shards]) {
             for readers in READERS {
                 let noun = if readers == 1 { "reader" } else { "readers" };

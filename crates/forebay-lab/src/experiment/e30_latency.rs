@@ -3,8 +3,7 @@
 use forebay_shard::Dataset;
 use forebay_synthetic::Recipe;
 
-use super::e02_baselines::limited;
-use super::e31_record_sizes::of_store;
+use super::requests::{limited, of_store};
 use super::lab::{Lab, Sample, Trial};
 use super::{Experiment, Findings};
 use crate::Result;

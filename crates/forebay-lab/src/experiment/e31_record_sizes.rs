@@ -1,15 +1,11 @@
 //! E31: the rate of reads by their size.
 
-use std::sync::Arc;
-
-use super::e02_baselines::{limited, reads, sample};
-use super::lab::{Cache, Lab, Trial};
-use super::stores::{Shards, StoreData};
+use super::requests::{RANDOM_READS, of_store, reads};
+use super::lab::Lab;
 use super::{Experiment, Findings};
 use crate::Result;
-use crate::cold::Footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
-use crate::storage::{self, Medium, ReadJob, SizeMix};
+use crate::storage::{ReadJob, SizeMix};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "E31",
@@ -22,34 +18,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const SIZES: [u32; 7] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 4 << 20];
 const DEPTH: usize = 16;
-const READS: u64 = 500_000;
-
-/// Returns a trial of random reads of shards in a store, which each run opens again.
-pub(super) fn of_store<'t>(
-    lab: &'t Lab<'_>,
-    store: &'t StoreData,
-    name: String,
-    unit: &'static str,
-    size: u32,
-    depth: usize,
-) -> Trial<'t> {
-    let run = move || {
-        let (split, storage) = store.open(Shards::Indexed, lab.source()?)?;
-        let shards = split.shards().iter().map(|shard| (shard.path().to_owned(), shard.index().data_len()));
-        let job = ReadJob::random(shards, &SizeMix::fixed(size), READS, 4)?;
-        let report = storage::run(&job, &Medium::Storage(Arc::clone(&storage)), &limited(lab, depth))?;
-        let fetched = storage.stats().map(|stats| stats.fetched_bytes);
-        Ok(sample(&report, unit, true).fetching(fetched))
-    };
-    Trial::new(&store.name, name, unit, run).reading(Footprint::Store, Cache::Emptied)
-}
 
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut trials = Vec::new();
     for medium in &lab.media {
         let direct = medium.direct_works()?;
         for size in SIZES {
-            let job = ReadJob::random([(medium.large()?, medium.size())], &SizeMix::fixed(size), READS, 4)?;
+            let job = ReadJob::random([(medium.large()?, medium.size())], &SizeMix::fixed(size), RANDOM_READS, 4)?;
             let name = format!("random reads of {} KiB", size >> 10);
             trials.push(reads(lab, medium, &name, "MB/s", direct, job, DEPTH));
         }

@@ -38,9 +38,9 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     for medium in &lab.media {
         let files = medium.images()?;
         let single = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
-        let shards = ReadJob::sequential(super::e03_size_mix::shards(medium)?, BLOCK)?;
+        let shards = ReadJob::sequential(super::requests::shards(medium)?, BLOCK)?;
         for (name, job) in [("image files", single), ("shards", shards)] {
-            let options = super::e02_baselines::limited(lab, DEPTH);
+            let options = super::requests::limited(lab, DEPTH);
             let files = job.footprint();
             let run = move || {
                 let report = storage::run(&job, &Medium::Local { direct: false }, &options)?;

@@ -12,8 +12,9 @@ use forebay_shard::storage::Storage;
 use forebay_shard::{Dataset, Split};
 use forebay_store::{Cancel, Location, Store, Transfer, for_each_parallel};
 
-use super::data::{MediumData, first_split};
+use super::data::MediumData;
 use super::feed::Feed;
+use super::formats::first_split;
 use super::lab::{Cache, Lab, Sample, Trial};
 use super::stores::Shards;
 use super::{CharacterizeOptions, Experiment, Findings};

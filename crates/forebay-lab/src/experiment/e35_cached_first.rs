@@ -10,8 +10,8 @@ use forebay_loader::Options;
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 
 use super::data::{ImageFile, MediumData, image_files};
-use super::e02_baselines::limited;
-use super::e24_chunks::{SPREAD, spread};
+use super::requests::limited;
+use super::shuffle_quality::{SPREAD, spread};
 use super::lab::{Cache, Lab, Sample, Trial};
 use super::mini_app::MiniApp;
 use super::small_memory::SmallMemory;

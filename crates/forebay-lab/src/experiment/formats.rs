@@ -9,7 +9,7 @@ use forebay_loader::{Loader, Options};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, OutputFormat, RecordFormat, RecordInput, convert,
 };
-use forebay_shard::{BlockCompression, Split};
+use forebay_shard::{BlockCompression, Dataset, Split};
 use forebay_store::Location;
 
 use crate::Result;
@@ -48,13 +48,20 @@ pub(super) fn convert_all(
         let source = ConvertSource::Records(format, Box::new(RecordInput::new(files.as_path())));
         let options = ConvertOptions::new(source, index.as_path(), OutputFormat::Mapped);
         convert(&options, &(), &Cancel::new())?;
-        let split = super::data::first_split(&index)?;
+        let split = first_split(&index)?;
         Ok(Stored {
             name: format.name(),
             split,
         })
     });
     stored.collect()
+}
+
+/// Opens the first split of a dataset.
+pub(super) fn first_split(root: &Path) -> Result<Split> {
+    let dataset = Dataset::open(root)?;
+    let split = dataset.splits().next().map(str::to_owned);
+    Ok(dataset.split(&split.ok_or("the pack has no split")?)?)
 }
 
 /// Returns a hash of a sample's label and content: the length, and a CRC of both.

@@ -1,11 +1,9 @@
 //! The media with their data, and runs of alternatives in turn. All experiments share them.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
 
 use super::data::MediumData;
 use super::stores::StoreData;
@@ -278,30 +276,4 @@ impl Kept {
         figure.more_runs = self.more;
         figure
     }
-}
-
-/// A value that is created on first use.
-#[derive(Debug)]
-pub(super) struct Once<T>(RefCell<Option<T>>);
-
-impl<T> Default for Once<T> {
-    fn default() -> Self {
-        Self(RefCell::new(None))
-    }
-}
-
-impl<T: Clone> Once<T> {
-    pub(super) fn get(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Some(made) = &*self.0.borrow() {
-            return Ok(made.clone());
-        }
-        let made = make()?;
-        *self.0.borrow_mut() = Some(made.clone());
-        Ok(made)
-    }
-}
-
-/// Returns the name of a medium in tables.
-pub(super) fn name_of(path: &Path) -> String {
-    path.display().to_string()
 }

@@ -2,17 +2,23 @@
 //!
 //! To add an experiment, write a file here with a constant `EXPERIMENT`, and add its line to [`CATALOG`].
 
+mod consumers;
 mod contestants;
 mod data;
 mod feed;
 mod formats;
 mod lab;
 mod mini_app;
+mod once;
+mod requests;
 mod settings;
+mod shuffle_quality;
 mod small_memory;
 mod stores;
+mod threads;
 mod trace;
 mod training;
+mod waits;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use super::CharacterizeOptions;
-use super::lab::name_of;
 use crate::cold::{Mount, Way};
 
 /// Settings of a block device that change its speed, below `/sys/dev/block/MAJOR:MINOR/queue`.
@@ -70,7 +69,7 @@ pub(super) fn settings(options: &CharacterizeOptions, way: Way) -> BTreeMap<Stri
     set("batch size", Some(options.batch_size.to_string()));
     set("consumer", Some(options.consumer.name().to_owned()));
     for medium in &options.media {
-        let name = name_of(medium);
+        let name = medium.display().to_string();
         let Some(mount) = Mount::of(medium) else {
             continue;
         };

@@ -11,7 +11,7 @@ use forebay_shard::{Dataset, Split};
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
 
 use super::data::MediumData;
-use super::lab::Once;
+use super::once::Once;
 use crate::Result;
 use crate::read::split_of;
 

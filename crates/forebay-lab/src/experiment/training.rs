@@ -26,6 +26,9 @@ const PIECE: usize = 4 << 20;
 /// Longer than draining takes, unless it hangs.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Name of a variant that writes checkpoints to their medium.
+pub(super) const DIRECT: &str = "direct";
+
 /// The destination of the checkpoints of a run.
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
@@ -63,6 +66,13 @@ pub(super) struct Times {
     /// From the end of training until all checkpoints were durable.
     pub(super) after_end: f64,
     pub(super) bytes_read: u64,
+}
+
+/// Returns pairs of media: the fast one that stages, and the slow one that is drained to.
+pub(super) fn pairs(count: usize) -> Vec<(usize, usize)> {
+    let all = (0..count).flat_map(|fast| (0..count).map(move |slow| (fast, slow)));
+    all.filter(|(fast, slow)| fast != slow || count == 1)
+        .collect()
 }
 
 /// Returns the size of a checkpoint in bytes, as a tenth of the large file.
@@ -332,6 +342,13 @@ fn part_of(values: &[f64], part: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_medium_stages_for_each_other() {
+        assert_eq!(pairs(1), [(0, 0)]);
+        assert_eq!(pairs(2), [(0, 1), (1, 0)]);
+        assert_eq!(pairs(3).len(), 6);
+    }
 
     #[test]
     fn quantiles_have_the_nearest_rank() {
