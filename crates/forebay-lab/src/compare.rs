@@ -161,7 +161,7 @@ mod tests {
     fn report(runs: &[f64]) -> LabReport {
         let mut report = LabReport::new(String::new(), BTreeMap::new());
         report.experiments.push(ExperimentReport {
-            id: "E4".to_owned(),
+            id: "E1".to_owned(),
             title: String::new(),
             question: String::new(),
             class: FigureClass::Measured,

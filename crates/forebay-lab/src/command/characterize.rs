@@ -273,7 +273,7 @@ fn parse_limits(text: &str) -> Result<DiskLimits, String> {
             "reads" => &mut limits.reads,
             "latency" => {
                 return Err(
-                    "a cgroup cannot add latency: a device of dm-delay below the medium can, and E30 reads a synthetic store with latency".to_owned(),
+                    "a cgroup cannot add latency: a device of dm-delay below the medium can, and the catalog has a synthetic store with latency".to_owned(),
                 );
             }
             _ => {
@@ -346,7 +346,7 @@ fn list(mut options: CharacterizeOptions, console: &Console) {
         ("time", Align::Right),
         ("question", Align::Left),
     ]);
-    for experiment in CATALOG {
+    for experiment in CATALOG.iter() {
         table.row([
             experiment.id.to_owned(),
             experiment.title.to_owned(),
@@ -361,7 +361,7 @@ fn list(mut options: CharacterizeOptions, console: &Console) {
         .lines(console.paint())
         .iter()
         .for_each(|line| console.line(line));
-    for experiment in CATALOG {
+    for experiment in CATALOG.iter() {
         console.event(
             "experiment",
             &json!({

@@ -13,10 +13,8 @@ use forebay_store::Location;
 
 use super::characterize::measure;
 use super::typed;
-use crate::experiment::{CharacterizeOptions, format_names};
+use crate::experiment::{CharacterizeOptions, Experiment, Group, format_names};
 
-const EXPERIMENTS: [&str; 3] = ["E20", "E21", "E24"];
-const RIGHT_SAMPLES: &str = "E23";
 /// Threads of Forebay's loader in experiments that do not vary the number of workers.
 const THREADS: usize = 4;
 
@@ -34,7 +32,7 @@ pub(super) struct Formats {
     /// Formats to compare [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(format_names()))]
     formats: Vec<String>,
-    /// Check each format with 1 to 8 workers too (E23)
+    /// Check each format with 1 to 8 workers too
     #[arg(long)]
     right_samples: bool,
     /// Longest time of a run
@@ -64,13 +62,14 @@ impl Formats {
                 )));
             }
         }
-        let checked = self.right_samples.then_some(RIGHT_SAMPLES);
-        let experiments = EXPERIMENTS.into_iter().chain(checked);
+        let checked = self.right_samples.then_some(Group::RightSamples);
+        let groups = [Group::Formats].into_iter().chain(checked);
+        let experiments = groups.flat_map(Experiment::of_group);
         let options = CharacterizeOptions {
             media: self.media,
             stores: Vec::new(),
             store: Default::default(),
-            experiments: experiments.map(str::to_owned).collect(),
+            experiments: experiments.map(|e| e.id.to_owned()).collect(),
             files: self.files,
             size: 0,
             runs,

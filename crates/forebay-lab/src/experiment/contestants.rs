@@ -1,4 +1,4 @@
-//! Formats that E20 and E21 compare: image files, which the mini-application reads, and formats that Forebay's loader reads
+//! Formats that experiments compare: image files, which the mini-application reads, and formats that Forebay's loader reads
 //! in place. A format is measured only if its samples equal those of the indexed shards. `tools/peers` compares other data
 //! loaders.
 
@@ -11,9 +11,9 @@ use forebay_shard::Split;
 use super::CharacterizeOptions;
 use super::data::{ImageFile, MediumData, image_files};
 use super::feed::Feed;
-use super::formats::{Differences, Samples};
 use super::lab::{Cache, Lab};
 use super::mini_app::{MiniApp, SIDE};
+use super::stored::{Differences, Samples};
 use crate::Result;
 use crate::cold::Footprint;
 use crate::read::footprint;

@@ -7,14 +7,14 @@ use std::rc::Rc;
 
 use forebay_image::{Limits, sniff, standard_image};
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
-use forebay_shard::example::image_and_label;
 use forebay_shard::Split;
+use forebay_shard::example::image_and_label;
 use forebay_store::Location;
 use forebay_synthetic::Recipe;
 
 use super::CharacterizeOptions;
-use super::formats::{self, Stored, first_split};
 use super::once::Once;
+use super::stored::{self, Stored, first_split};
 use crate::Result;
 use crate::cold::{Footprint, FsClass, Mount};
 use crate::random::Random;
@@ -148,7 +148,7 @@ impl MediumData {
                 self.scratch().join("indexed"),
                 self.scratch().join("formats"),
             );
-            stored.extend(formats::convert_all(&from, &to, |name| {
+            stored.extend(stored::convert_all(&from, &to, |name| {
                 options.has_format(name)
             })?);
             Ok(stored.into())

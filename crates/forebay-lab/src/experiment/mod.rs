@@ -1,12 +1,12 @@
 //! The catalog of experiments: published measurements of deep-learning I/O that run on any machine and storage.
 //!
-//! To add an experiment, write a file here with a constant `EXPERIMENT`, and add its line to [`CATALOG`].
+//! To add an experiment, write a file with a constant `EXPERIMENT` in the folder of its chapter, and add its line to
+//! `catalog!`.
 
 mod consumers;
 mod contestants;
 mod data;
 mod feed;
-mod formats;
 mod lab;
 mod mini_app;
 mod once;
@@ -14,6 +14,7 @@ mod requests;
 mod settings;
 mod shuffle_quality;
 mod small_memory;
+mod stored;
 mod stores;
 mod threads;
 mod trace;
@@ -21,6 +22,7 @@ mod training;
 mod waits;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use forebay_store::{Location, StoreOptions};
@@ -32,56 +34,82 @@ use crate::throttle::{DiskLimits, Throttle};
 use crate::{Consumer, Result};
 pub use lab::Lab;
 
+/// Declares a module for each chapter, with a file for each of its experiments.
 macro_rules! catalog {
-    ($($file:ident,)*) => {
-        $(mod $file;)*
+    ($($(#[$doc:meta])* $chapter:ident { $($file:ident,)* })*) => {
+        $($(#[$doc])* mod $chapter {
+            $(mod $file;)*
 
-        /// All experiments, in the order of their numbers.
-        pub static CATALOG: &[&Experiment] = &[$(&$file::EXPERIMENT),*];
+            pub(super) static EXPERIMENTS: &[&super::Experiment] = &[$(&$file::EXPERIMENT),*];
+        })*
+
+        static CHAPTERS: &[&[&Experiment]] = &[$($chapter::EXPERIMENTS),*];
     };
 }
 
 catalog! {
-    e01_sizes,
-    e02_baselines,
-    e03_size_mix,
-    e04_ceiling,
-    e05_decoding_threads,
-    e06_reading_threads,
-    e07_prefetch,
-    e08_batch_size,
-    e09_activity,
-    e10_checkpoints,
-    e11_write_activity,
-    e12_no_input,
-    e13_real_input,
-    e14_input_threads,
-    e15_stages,
-    e16_files_and_records,
-    e17_requests,
-    e18_conversion,
-    e19_epochs,
-    e20_formats,
-    e21_formats_training,
-    e22_instrument,
-    e23_right_samples,
-    e24_chunks,
-    e25_decode_once,
-    e26_inference,
-    e27_memory,
-    e28_copy_first,
-    e29_readers,
-    e30_latency,
-    e31_record_sizes,
-    e32_demand,
-    e33_staging,
-    e34_damage,
-    e35_cached_first,
+    /// What storages give, without training.
+    storage {
+        e01_sizes,
+        e02_baselines,
+        e03_size_mix,
+        e04_ceiling,
+        e17_requests,
+        e27_memory,
+        e30_latency,
+        e31_record_sizes,
+    }
+    /// Reading and decoding while training.
+    pipeline {
+        e05_decoding_threads,
+        e06_reading_threads,
+        e07_prefetch,
+        e08_batch_size,
+        e09_activity,
+        e15_stages,
+        e19_epochs,
+        e22_instrument,
+        e34_damage,
+        e35_cached_first,
+    }
+    /// Image files, records and formats of other tools.
+    formats {
+        e16_files_and_records,
+        e18_conversion,
+        e20_formats,
+        e21_formats_training,
+        e23_right_samples,
+        e24_chunks,
+        e25_decode_once,
+    }
+    /// Checkpoints during training.
+    checkpoints {
+        e10_checkpoints,
+        e11_write_activity,
+    }
+    /// Several consumers, readers and media.
+    scale {
+        e12_no_input,
+        e13_real_input,
+        e14_input_threads,
+        e26_inference,
+        e28_copy_first,
+        e29_readers,
+        e32_demand,
+        e33_staging,
+    }
 }
+
+/// All experiments, in the order of their numbers.
+pub static CATALOG: LazyLock<Vec<&Experiment>> = LazyLock::new(|| {
+    let mut all = CHAPTERS.concat();
+    all.sort_by_key(|experiment| (experiment.id.len(), experiment.id));
+    all
+});
 
 /// An experiment of the catalog.
 pub struct Experiment {
-    /// Its name, such as `E4`.
+    /// Its name in reports.
     pub id: &'static str,
     /// Its title.
     pub title: &'static str,
@@ -89,13 +117,53 @@ pub struct Experiment {
     pub question: &'static str,
     /// Whether it runs if no experiment is named.
     pub is_default: bool,
+    /// The command of its own that runs it.
+    pub group: Option<Group>,
     /// Number of timed runs on each medium in a round.
     trials: fn(&CharacterizeOptions) -> usize,
     run: fn(&Lab<'_>) -> Result<Findings>,
+    /// What it writes to each medium.
+    scratch: Scratch,
 }
 
-/// Experiments that store the images in all formats.
-const OF_FORMATS: [&str; 3] = ["E20", "E21", "E23"];
+/// Experiments that a command of their own runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Comparisons of formats.
+    Formats,
+    /// The check that each format gives the right samples.
+    RightSamples,
+}
+
+/// What an experiment writes to each medium, beside the images in the usual forms and the large file.
+#[derive(Clone, Copy)]
+enum Scratch {
+    Nothing,
+    /// The images in all formats.
+    Formats,
+    /// A number of bytes.
+    More(fn(&CharacterizeOptions) -> u64),
+}
+
+impl Experiment {
+    /// What most experiments have in common: they run only if they are named, and write nothing of their own.
+    const OTHER: Self = Self {
+        id: "",
+        title: "",
+        question: "",
+        is_default: false,
+        group: None,
+        trials: |_| 0,
+        run: |_| Ok(Findings::default()),
+        scratch: Scratch::Nothing,
+    };
+
+    /// Returns the experiments of a group.
+    pub fn of_group(group: Group) -> impl Iterator<Item = &'static Self> {
+        let all = CATALOG.iter().copied();
+        all.filter(move |experiment| experiment.group == Some(group))
+    }
+}
 
 /// The results of an experiment.
 #[derive(Debug, Default)]
@@ -177,14 +245,18 @@ impl CharacterizeOptions {
             )
             .into());
         }
-        let is_chosen = |experiment: &&&Experiment| match self.experiments.is_empty() {
-            true => experiment.is_default,
-            false => self
-                .experiments
-                .iter()
-                .any(|name| experiment.id.eq_ignore_ascii_case(name)),
-        };
-        Ok(CATALOG.iter().filter(is_chosen).copied().collect())
+        Ok(match self.experiments.is_empty() {
+            true => CATALOG.iter().filter(|e| e.is_default).copied().collect(),
+            false => self.named().collect(),
+        })
+    }
+
+    /// Returns the experiments that are selected by name.
+    fn named(&self) -> impl Iterator<Item = &'static Experiment> {
+        CATALOG.iter().copied().filter(|experiment| {
+            let mut names = self.experiments.iter();
+            names.any(|name| experiment.id.eq_ignore_ascii_case(name))
+        })
     }
 
     /// Returns whether a format is compared.
@@ -219,17 +291,16 @@ impl CharacterizeOptions {
     pub fn scratch_bytes(&self) -> Result<u64> {
         // Image files, TFRecords, indexed shards and a copy; the file of the storage ceilings; and twice the checkpoints, or
         // the file that runs write.
-        let is_chosen = |all: &[&str]| {
-            let mut chosen = self.experiments.iter();
-            chosen.any(|name| all.iter().any(|id| name.eq_ignore_ascii_case(id)))
-        };
-        let copies = if is_chosen(&OF_FORMATS) { 8 } else { 4 };
-        let decoded = match is_chosen(&["E25"]) {
-            true => e25_decode_once::scratch_bytes(self),
-            false => 0,
-        };
+        let (mut copies, mut more) = (4, 0u64);
+        for experiment in self.named() {
+            match experiment.scratch {
+                Scratch::Nothing => {}
+                Scratch::Formats => copies = 8,
+                Scratch::More(bytes) => more = more.saturating_add(bytes(self)),
+            }
+        }
         let images = self.image_bytes()?.saturating_mul(copies);
-        let images = images.saturating_add(decoded);
+        let images = images.saturating_add(more);
         Ok(images.saturating_add(self.size.saturating_mul(2)))
     }
 
@@ -318,7 +389,7 @@ pub fn characterize(
     Ok(report)
 }
 
-/// Returns the names of all formats that E20 and E21 can compare.
+/// Returns the names of all formats that can be compared.
 #[must_use]
 pub fn format_names() -> [&'static str; 7] {
     contestants::NAMES
