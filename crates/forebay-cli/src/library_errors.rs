@@ -1,6 +1,7 @@
 //! Converts library errors to the lines that the user reads, with hints.
 
 use forebay_cache::ReadError;
+use forebay_shard::some_of;
 
 use crate::failure::{Failure, io_cause, io_hint};
 use crate::input::{MANIFEST, show};
@@ -12,10 +13,30 @@ impl From<forebay_store::Error> for Failure {
         let hint = match &error {
             Error::Io { source, .. } => io_hint(source),
             Error::Locked { .. } => Some("wait until it is done, or stop it first".to_owned()),
-            error => error.hint(),
+            error => store_hint(error),
         };
         Self::from_error(&error).maybe_hint(hint)
     }
+}
+
+/// Returns the hint of an error of a store, with options as they are typed.
+fn store_hint(error: &forebay_store::Error) -> Option<String> {
+    use forebay_store::Error;
+    let hint = match error {
+        Error::Shared(error) => return store_hint(error),
+        Error::Undelivered { source, .. } => return store_hint(source),
+        Error::AreaNotWritable { .. } => {
+            "name a directory that can be written to with --staging, or in FOREBAY_STAGING"
+        }
+        Error::AreaTooSmall { left_bytes: 0, .. } => {
+            "give it more room, or another directory, with --staging-bytes and --staging"
+        }
+        Error::NotConditional { .. } => {
+            "if there is no other writer, set --storage-option assume_conditional_put=true"
+        }
+        error => return error.hint(),
+    };
+    Some(hint.to_owned())
 }
 
 impl From<forebay_staging::checkpoint::Error> for Failure {
@@ -41,13 +62,28 @@ impl From<forebay_pack::SourceError> for Failure {
 impl From<forebay_pack::Error> for Failure {
     fn from(error: forebay_pack::Error) -> Self {
         use forebay_pack::Error;
-        let hint = error.hint();
+        let hint = pack_hint(&error);
         match error {
             Error::Interrupted { finished, total } => {
                 Self::interrupted(format!("{finished} of {total} shards are finished"))
                     .maybe_hint(hint)
             }
             Error::Options(_) => Self::usage(error.to_string()).maybe_hint(hint),
+            Error::Option { option, value, why } => {
+                let flag = match option {
+                    "drop_features" => "drop-feature".to_owned(),
+                    option => option.replace('_', "-"),
+                };
+                let value = value.map_or(String::new(), |value| format!(" {value:?}"));
+                Self::usage(format!("--{flag}{value}: {why}"))
+            }
+            Error::NoFastImages { .. } => Self::usage(format!("{error} (--format indexed)")),
+            Error::PartOverwrites => Self::usage(
+                "a part never replaces what other parts may be writing: overwrite with `pack --plan --overwrite`, then run the parts",
+            ),
+            Error::OtherDataset { .. } => Self::new(format!(
+                "{error}: choose another one, or replace it with --overwrite"
+            )),
             Error::NoSpace {
                 path,
                 free_bytes,
@@ -68,6 +104,48 @@ impl From<forebay_pack::Error> for Failure {
     }
 }
 
+/// Returns the hint of an error of a pack, with options as they are typed.
+fn pack_hint(error: &forebay_pack::Error) -> Option<String> {
+    use forebay_pack::{Error, Part};
+    let hint = match error {
+        Error::DifferentPack { .. } => {
+            "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
+        }
+        Error::Claimed { .. } => {
+            "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and starts again"
+        }
+        Error::Store(forebay_store::Error::Undelivered { source, .. }) => {
+            let kept =
+                "what is packed is kept in the staging area: the same command continues from there";
+            let hint = store_hint(source);
+            return Some(hint.map_or(kept.into(), |hint| format!("{hint}; {kept}")));
+        }
+        Error::DifferentPart { .. } => {
+            "give all parts the same arguments; if the source has changed, run `pack --plan` again and then all parts"
+        }
+        Error::Missing { parts, .. } if parts.is_empty() => {
+            "run the parts again, or the same command without --part"
+        }
+        Error::Missing { parts, .. } => {
+            return Some(format!(
+                "run `pack --part {}` again, or `pack` without a part for all that is missing",
+                some_of(parts.iter().map(Part::to_string))
+            ));
+        }
+        Error::SourceChanged(_) => {
+            "nothing is published; the same command again packs the source as it is then (parts: after `pack --plan`)"
+        }
+        Error::BadImage(_) => {
+            "--on-bad skip leaves such files out and lists them, quarantine:DIR copies them there too"
+        }
+        Error::TooManyBad { .. } => {
+            "look at the source: this is no damage of single files; --max-bad N or N% allows more"
+        }
+        error => return error.hint(),
+    };
+    Some(hint.to_owned())
+}
+
 impl From<forebay_shard::Error> for Failure {
     fn from(error: forebay_shard::Error) -> Self {
         use forebay_shard::Error;
@@ -77,7 +155,7 @@ impl From<forebay_shard::Error> for Failure {
                     "open the dataset again; do not replace a dataset while it is read"
                         .to_owned(),
                 ),
-                Some(store) => store.hint(),
+                Some(store) => store_hint(store),
                 None => io_hint(source),
             },
             Error::Corrupt(_) => Some(

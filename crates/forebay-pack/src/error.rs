@@ -16,6 +16,27 @@ pub enum Error {
     /// Options that contradict each other.
     #[error("{0}")]
     Options(String),
+    /// An option that the source or the format rules out.
+    #[error("{}: {why}", of_option(option, value))]
+    Option {
+        /// The field of the options.
+        option: &'static str,
+        /// The value, or the one of several values that is ruled out.
+        value: Option<String>,
+        /// The reason.
+        why: String,
+    },
+    /// A format of another tool cannot hold fast images.
+    #[error("fast images in {format}: no other tool can decode them; write indexed shards")]
+    NoFastImages {
+        /// The name of the format.
+        format: &'static str,
+    },
+    /// Parts may not overwrite a dataset.
+    #[error(
+        "a part never replaces what other parts may be writing: overwrite while the plan is recorded, then write the parts"
+    )]
+    PartOverwrites,
     /// The source, its labels or its classes cannot be used.
     #[error(transparent)]
     Source(forebay_formats::Error),
@@ -25,6 +46,14 @@ pub enum Error {
         /// The destination.
         path: PathBuf,
         /// Description of the error.
+        what: String,
+    },
+    /// The destination holds a complete dataset of other options or of another source.
+    #[error("{}: {what}", path.display())]
+    OtherDataset {
+        /// The destination.
+        path: PathBuf,
+        /// What the destination holds.
         what: String,
     },
     /// The destination holds the unfinished dataset of a run with other arguments or of another source.
@@ -190,6 +219,13 @@ pub struct SampleError {
     pub problem: String,
 }
 
+fn of_option(option: &str, value: &Option<String>) -> String {
+    match value {
+        Some(value) => format!("{option} {value:?}"),
+        None => option.to_owned(),
+    }
+}
+
 fn of_column(column: &Option<String>) -> String {
     let named = column.as_ref().map(|name| format!(", column {name:?}"));
     named.unwrap_or_default()
@@ -233,24 +269,33 @@ impl Error {
         };
         match (self, io_kind) {
             (Self::Source(error), _) => error.hint(),
+            (Self::OtherDataset { .. } | Self::Occupied { .. }, _) => {
+                Some("choose another destination, or replace it with overwrite".into())
+            }
             (Self::DifferentPack { .. }, _) => Some(
-                "repeat the earlier arguments to continue it, choose another destination, or start over with --overwrite"
+                "repeat the earlier arguments to continue it, choose another destination, or start over with overwrite"
                     .into(),
             ),
             (Self::Claimed { .. }, _) => Some(
-                "let it finish, or run the same command again where it ran; if it is gone for good, --overwrite takes over and starts again".into(),
+                "let it finish, or run the same command again where it ran; if it is gone for good, overwrite takes over and starts again".into(),
             ),
             (Self::Store(forebay_store::Error::Undelivered { source, .. }), _) => {
                 let kept = "what is packed is kept in the staging area: the same command continues from there";
                 Some(source.hint().map_or(kept.into(), |hint| format!("{hint}; {kept}")))
             }
             (Self::DifferentPart { .. }, _) => Some(
-                "give all parts the same arguments; if the source has changed, run `pack --plan` again and then all parts"
+                "give all parts the same arguments; if the source has changed, record the plan again, and then write all parts"
                     .into(),
             ),
-            (Self::Missing { parts, .. }, _) => Some(missing_hint(parts)),
+            (Self::Missing { parts, .. }, _) => Some(match parts.as_slice() {
+                [] => "write the parts again".into(),
+                parts => {
+                    let names = parts.iter().map(Part::to_string);
+                    format!("write these parts again: {}", some_of(names))
+                }
+            }),
             (Self::SourceChanged(_), _) => Some(
-                "nothing is published; the same command again packs the source as it is then (parts: after `pack --plan`)"
+                "nothing is published; the same command again packs the source as it is then (parts: after a new plan)"
                     .into(),
             ),
             (Self::SourceFailed(_), _) => {
@@ -262,12 +307,9 @@ impl Error {
             (Self::Unfinished { .. }, _) => Some(
                 "resume continues it with the same samples; overwrite replaces it".into(),
             ),
-            (Self::Occupied { .. }, _) => {
-                Some("choose another destination, or replace it with overwrite".into())
-            }
             (Self::NoSpace { .. }, _) => Some("free some space or choose another destination".into()),
-            (Self::BadImage(_), _) => Some("--on-bad skip leaves such files out and lists them, quarantine:DIR copies them there too".into()),
-            (Self::TooManyBad { .. }, _) => Some("look at the source: this is no damage of single files; --max-bad N or N% allows more".into()),
+            (Self::BadImage(_), _) => Some("the policies to skip and to quarantine leave such files out and list them".into()),
+            (Self::TooManyBad { .. }, _) => Some("look at the source: this is no damage of single files; a higher limit allows more".into()),
             (Self::Interrupted { .. }, _) => Some("the same command again continues".into()),
             (_, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)) => {
                 Some("free some space and run the same command again: finished shards are kept".into())
@@ -301,17 +343,6 @@ impl From<forebay_formats::Error> for Error {
             error => Self::Source(error),
         }
     }
-}
-
-fn missing_hint(parts: &[Part]) -> String {
-    if parts.is_empty() {
-        return "run the parts again, or the same command without --part".into();
-    }
-    let names = parts.iter().map(Part::to_string);
-    format!(
-        "run `pack --part {}` again, or `pack` without a part for all that is missing",
-        some_of(names)
-    )
 }
 
 fn how_far(finished: u64, total: u64) -> String {

@@ -124,24 +124,9 @@ impl Failure {
     }
 }
 
-/// Command-line options in the hints of libraries, and what replaces them in Python.
-const IN_PYTHON: [(&str, &str); 4] = [
-    ("--anonymous", "--storage-option anonymous=true"),
-    ("--overwrite", "overwrite=True"),
-    (
-        "--staging-bytes and --staging",
-        "max_bytes= and stage= of forebay.checkpoint.configure",
-    ),
-    ("--staging", "stage="),
-];
-
 /// Rewrites a hint for Python callers.
 fn in_python(hint: &str) -> String {
-    let mut hint = IN_PYTHON
-        .iter()
-        .fold(hint.to_owned(), |hint, (option, python)| {
-            hint.replace(option, python)
-        });
+    let mut hint = hint.replace("--anonymous", "--storage-option anonymous=true");
     while let Some((before, rest)) = hint.split_once("--storage-option ") {
         let is_over = |c: char| !c.is_ascii_alphanumeric() && !"_=".contains(c);
         let (pair, after) = rest.split_at(rest.find(is_over).unwrap_or(rest.len()));
@@ -149,6 +134,24 @@ fn in_python(hint: &str) -> String {
         hint = format!("{before}storage_options={{\"{name}\": \"{value}\"}}{after}");
     }
     hint
+}
+
+/// Returns the hint of an error of a store, with options as they are called in Python.
+pub(crate) fn store_hint(error: &forebay_store::Error) -> Option<String> {
+    use forebay_store::Error;
+    let hint = match error {
+        Error::AreaNotWritable { .. } => {
+            "name a directory that can be written to with stage=, or in FOREBAY_STAGING"
+        }
+        Error::AreaTooSmall { left_bytes: 0, .. } => {
+            "give it more room, or another directory, with max_bytes= and stage= of forebay.checkpoint.configure"
+        }
+        Error::NotConditional { .. } => {
+            "if there is no other writer, set storage_options={\"assume_conditional_put\": \"true\"}"
+        }
+        error => return error.hint(),
+    };
+    Some(hint.to_owned())
 }
 
 /// Returns whether the error is due to invalid options, not to the store.
@@ -179,7 +182,7 @@ impl From<&forebay_shard::Error> for Failure {
                     Some(forebay_store::Error::Changed { .. }) => Kind::Mismatch,
                     // The message names what it is about, so no path is added.
                     Some(options) if is_option(options) => {
-                        return Failure::new(Kind::Option, options).hint(options.hint());
+                        return Failure::new(Kind::Option, options).hint(store_hint(options));
                     }
                     Some(_) => Kind::Storage,
                     None => Kind::Shard,
@@ -287,7 +290,7 @@ impl From<&forebay_staging::checkpoint::Error> for Failure {
                 true => Kind::Option,
                 false => Kind::Checkpoint,
             })
-            .hint(error.hint()),
+            .hint(store_hint(error)),
             _ => failure(Kind::Checkpoint),
         }
     }

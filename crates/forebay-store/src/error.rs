@@ -324,15 +324,13 @@ impl Error {
                 left_bytes: 1.., ..
             } => Some("upload that first with `forebay stage --drain`".to_owned()),
             Self::AreaNotWritable { .. } => Some(
-                "name a directory that can be written to with --staging, or in FOREBAY_STAGING"
-                    .to_owned(),
+                "name a directory that can be written to, or set FOREBAY_STAGING to one".to_owned(),
             ),
-            Self::AreaTooSmall { .. } => Some(
-                "give it more room, or another directory, with --staging-bytes and --staging"
-                    .to_owned(),
-            ),
+            Self::AreaTooSmall { .. } => {
+                Some("give it more room, or choose another directory".to_owned())
+            }
             Self::NotConditional { .. } => Some(
-                "if there is no other writer, set --storage-option assume_conditional_put=true"
+                "if there is no other writer, set the option assume_conditional_put to true"
                     .to_owned(),
             ),
             _ => None,

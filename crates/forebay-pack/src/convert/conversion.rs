@@ -121,7 +121,7 @@ pub(super) fn convert_source(
 
 /// Decides the changes of the records of a source.
 fn changes<'a>(options: &'a ConvertOptions, source: &Source) -> Result<Changes<'a>> {
-    let form = options.image_form().map_err(Error::Options)?;
+    let form = options.image_form()?;
     let pack = &source.facts.pack;
     let had_points = pack.get("seek_points").and_then(|name| name.as_str());
     let of_progressive = pack.get(FAST_PROGRESSIVE_KEY).and_then(|n| n.as_u64());

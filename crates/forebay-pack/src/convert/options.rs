@@ -1,5 +1,6 @@
 //! The options of a conversion.
 
+use crate::error::{Error, Result};
 use crate::options::{
     DatasetFormat, IMAGES_KEY, ImageForm, MaxBad, OnBad, PackOptions, Sharding, UploadOptions,
     check_private, seek_points_argument,
@@ -215,7 +216,7 @@ impl ConvertOptions {
     }
 
     /// Returns the encoding of the written images, if all of them get the same one.
-    pub(super) fn image_form(&self) -> Result<Option<ImageForm>, String> {
+    pub(super) fn image_form(&self) -> Result<Option<ImageForm>> {
         let holds_fast = match self.format {
             OutputFormat::Shards(DatasetFormat::Indexed(_)) => true,
             OutputFormat::Shards(DatasetFormat::TfRecord) | OutputFormat::Records(..) => false,
@@ -228,16 +229,18 @@ impl ConvertOptions {
             (ImageChange::To(form), _) => form,
         };
         match self.format {
-            OutputFormat::Shards(format) => check_private(form, format)?,
+            OutputFormat::Shards(format) => check_private(form, format).map_err(Error::Options)?,
             OutputFormat::Records(format, _) if form != ImageForm::Jpeg => {
-                return Err(format!(
-                    "fast images in {}: no other tool can decode them; write indexed shards (--format indexed)",
-                    format.name()
-                ));
+                return Err(Error::NoFastImages {
+                    format: format.name(),
+                });
             }
             OutputFormat::Mapped => {
-                let what = "--images: records stay in their files, whose images cannot be changed";
-                return Err(what.into());
+                return Err(Error::Option {
+                    option: "images",
+                    value: None,
+                    why: "records stay in their files, whose images cannot be changed".to_owned(),
+                });
             }
             OutputFormat::Records(..) => {}
         }

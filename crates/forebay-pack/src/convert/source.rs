@@ -133,10 +133,11 @@ fn drop_features(facts: &mut SourceFacts, dropped: &BTreeSet<String>) -> Result<
         .into_iter()
         .find(|name| dropped.contains(*name))
     {
-        let what = format!(
-            "--drop-feature {name:?}: images and labels stay, since loaders read them; name another feature"
-        );
-        return Err(Error::Options(what));
+        return Err(Error::Option {
+            option: "drop_features",
+            value: Some(name.clone()),
+            why: "images and labels stay, since loaders read them; name another feature".to_owned(),
+        });
     }
     facts
         .features

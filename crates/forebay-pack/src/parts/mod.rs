@@ -79,9 +79,7 @@ impl Prepared {
         let begin = Instant::now();
         self.refuse_parts_elsewhere()?;
         if self.options.overwrite {
-            return Err(Error::Options(
-                "a part never replaces what other parts may be writing: overwrite with `pack --plan --overwrite`, then run the parts".into(),
-            ));
+            return Err(Error::PartOverwrites);
         }
         let destination = LocalDestination::open_part(&self.dst, self.options.durability, part)?;
         let dir = destination.dir();
@@ -270,7 +268,7 @@ pub fn finish(
     let mut lines = Vec::new();
     let mut counts = BTreeSet::new();
     for (part, found) in journals {
-        let name = part.map_or("a run without --part".into(), |part| format!("part {part}"));
+        let name = part.map_or("a run without parts".into(), |part| format!("part {part}"));
         differ(root, name, header.difference(&found.header))?;
         counts.extend(part.map(Part::count));
         lines.extend(found.shards);

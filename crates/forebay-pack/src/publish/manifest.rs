@@ -182,10 +182,10 @@ pub(crate) fn other_dataset(shown: &Path, changed: &[String]) -> Error {
             changed.join("; ")
         ),
     };
-    Error::destination(
-        shown,
-        format!("{what}: choose another one, or replace it with --overwrite"),
-    )
+    Error::OtherDataset {
+        path: shown.to_path_buf(),
+        what,
+    }
 }
 
 /// Returns the summary of a published dataset at `root`. The counts of this run are 0.

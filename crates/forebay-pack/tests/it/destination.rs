@@ -98,7 +98,7 @@ fn other_arguments_or_sources_are_refused_by_name() {
         change(&mut options);
         let error = run(&options).unwrap_err();
         assert!(matches!(error, Error::DifferentPack { .. }), "{error}");
-        assert!(error.hint().unwrap().contains("--overwrite"));
+        assert!(error.hint().unwrap().contains("overwrite"));
         error.to_string()
     };
     assert!(refused(&|o| o.seed = 7).contains("seed: then 0, now 7"));
@@ -259,10 +259,10 @@ fn another_dataset_is_only_replaced_with_overwrite() {
     let before = contents(&dst);
     let mut other = options(&src, &dst);
     other.format = forebay_pack::DatasetFormat::INDEXED;
-    let error = run(&other).unwrap_err().to_string();
+    let error = run(&other).unwrap_err();
     let changed = "other options (format: then tfrecord, now indexed)";
     assert!(
-        error.contains(changed) && error.contains("--overwrite"),
+        matches!(&error, Error::OtherDataset { what, .. } if what.contains(changed)),
         "{error}"
     );
     let mut resized = options(&src, &dst);

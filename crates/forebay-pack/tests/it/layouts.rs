@@ -427,7 +427,7 @@ fn a_file_of_labels_overrides_directories() {
     // Another file of labels makes it another pack.
     std::fs::write(&file, "path,class,score\ntop.jpg,dog,0.25\n").unwrap();
     let again = run(&given).unwrap_err();
-    assert!(matches!(again, Error::Destination { .. }), "{again}");
+    assert!(matches!(again, Error::OtherDataset { .. }), "{again}");
     // The same labels for an archive.
     let archive = dir.path().join("src.tar");
     write_archive(&archive, &tree_below(&src, ""));

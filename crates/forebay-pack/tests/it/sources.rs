@@ -244,7 +244,7 @@ fn numeric_class_names_cause_a_warning_or_numeric_order() {
         let mut other = options(&src, &dst);
         other.label_base = 0;
         let error = run(&other).unwrap_err();
-        assert!(matches!(error, Error::Destination { .. }), "{error}");
+        assert!(matches!(error, Error::OtherDataset { .. }), "{error}");
     }
     pack_all(&["01/0.jpg", "02/0.jpg", "10/0.jpg"], |_, _| {});
     pack_all(&["1/0.jpg", "10/0.jpg", "2b/0.jpg"], |_, _| {});

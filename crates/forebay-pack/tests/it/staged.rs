@@ -250,7 +250,7 @@ fn only_one_of_two_packs_owns_the_destination() {
         differences.iter().any(|line| line.contains("seed")),
         "{differences:?}"
     );
-    assert!(error.hint().unwrap().contains("--overwrite"));
+    assert!(error.hint().unwrap().contains("overwrite"));
     // With `overwrite` it takes over; then the first pack detects this, and publishes nothing.
     let stops = StopsAfter::shards(2);
     other.overwrite = true;
@@ -267,7 +267,7 @@ fn only_one_of_two_packs_owns_the_destination() {
         &dir.path().join("there"),
     );
     // A complete dataset is replaced only with `overwrite`.
-    assert!(matches!(run(&one), Err(Error::Destination { .. })));
+    assert!(matches!(run(&one), Err(Error::OtherDataset { .. })));
     let mut replacing = one.clone();
     replacing.overwrite = true;
     run(&replacing).unwrap();
@@ -298,7 +298,10 @@ fn two_concurrent_packs_publish_one_dataset() {
     for (at, result) in results.iter().enumerate() {
         if let Err(error) = result {
             assert!(
-                matches!(error, Error::Claimed { .. } | Error::Destination { .. }),
+                matches!(
+                    error,
+                    Error::Claimed { .. } | Error::Destination { .. } | Error::OtherDataset { .. }
+                ),
                 "{at}: {error}"
             );
         }

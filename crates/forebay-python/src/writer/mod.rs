@@ -17,7 +17,7 @@ use forebay_store::{Cancel, Location};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, store_hint};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::storage::{StorageOptions, reading};
 
@@ -354,14 +354,20 @@ impl From<Error> for Failure {
             Error::Store(inner) => match inner {
                 forebay_store::Error::BadLocation { .. }
                 | forebay_store::Error::Unsupported { .. }
-                | forebay_store::Error::Options { .. } => failure(Kind::Option).hint(error.hint()),
+                | forebay_store::Error::Options { .. } => {
+                    failure(Kind::Option).hint(store_hint(inner))
+                }
                 forebay_store::Error::Locked { .. } | forebay_store::Error::Io { .. } => {
                     failure(Kind::Write).hint(error.hint())
                 }
-                _ => failure(Kind::Storage).hint(error.hint()),
+                forebay_store::Error::Undelivered { .. } => {
+                    failure(Kind::Storage).hint(error.hint())
+                }
+                _ => failure(Kind::Storage).hint(store_hint(inner)),
             },
             Error::Shard(inner) => Failure::from(inner),
             Error::Destination { path, .. }
+            | Error::OtherDataset { path, .. }
             | Error::DifferentPack { path, .. }
             | Error::Claimed { path, .. }
             | Error::NoSpace { path, .. }
