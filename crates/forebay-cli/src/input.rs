@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use forebay_cache::{LocalStorage, ReadOptions};
 use forebay_pack::UnfinishedBy;
-use forebay_shard::{Dataset, Manifest, OpenOptions, Shard, Storage};
+use forebay_shard::{Dataset, Manifest, Shard, Storage};
 use forebay_store::{DirLock, Error, Location, Store, StoreOptions};
 use forebay_synthetic::{Recipe, is_synthetic};
 
@@ -218,11 +218,8 @@ impl Input {
 
     /// Opens the shard.
     pub(crate) fn open_shard(&self) -> Result<Shard, forebay_shard::Error> {
-        Shard::open_path_in(
-            &self.path,
-            &OpenOptions::default(),
-            Arc::clone(&self.storage),
-        )
+        let storage = Arc::clone(&self.storage);
+        Shard::options().storage(storage).open(&self.path)
     }
 }
 

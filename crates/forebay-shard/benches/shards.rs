@@ -84,7 +84,7 @@ fn sequential(criterion: &mut Criterion, path: &Path, shards: &[(&str, PathBuf)]
         });
     });
     for (name, path) in shards {
-        let shard = Shard::open_path(path).unwrap();
+        let shard = Shard::open(path).unwrap();
         group.bench_function(format!("scan {name}"), |bencher| {
             bencher.iter(|| {
                 let mut scan = shard.scan(0..shard.len());
@@ -103,7 +103,7 @@ fn random(criterion: &mut Criterion, shards: &[(&str, PathBuf)]) {
     let mut group = group(criterion, "random record");
     group.throughput(Throughput::Bytes(RECORD_BYTES as u64));
     for (name, path) in shards {
-        let shard = Shard::open_path(path).unwrap();
+        let shard = Shard::open(path).unwrap();
         let (mut out, mut at) = (Vec::new(), 0);
         group.bench_function(*name, |bencher| {
             bencher.iter(|| {
@@ -138,10 +138,10 @@ fn tiny(criterion: &mut Criterion, directory: &Path) {
             .unwrap();
     }
     writer.finish().unwrap();
-    let shard = Shard::open_path(&path).unwrap();
+    let shard = Shard::open(&path).unwrap();
     let mut group = group(criterion, "tiny records");
     group.throughput(Throughput::Elements(COUNT));
-    group.bench_function("open", |b| b.iter(|| Shard::open_path(&path).unwrap()));
+    group.bench_function("open", |b| b.iter(|| Shard::open(&path).unwrap()));
     group.bench_function("scan", |b| {
         b.iter(|| {
             let mut scan = shard.scan(0..COUNT);

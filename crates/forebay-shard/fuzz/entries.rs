@@ -17,7 +17,7 @@ use forebay_shard::manifest::{MappedFrom, ShardEntry, SplitEntry};
 use forebay_shard::storage::{MemoryStorage, ReadAt, Storage};
 use forebay_shard::tfrecord::{Compression, Mode, ReaderBuilder};
 use forebay_shard::{
-    Dataset, ExampleView, Manifest, OpenOptions, RecordBlock, Shard, ShardFormat, image_and_label,
+    Dataset, ExampleView, Manifest, RecordBlock, Shard, ShardFormat, image_and_label,
 };
 use prost::Message;
 use tensorflow::feature::Kind;
@@ -132,13 +132,10 @@ fn walk(kind: FileKind, index: Index, bytes: &[u8]) {
     if kind == FileKind::Sidecar {
         return;
     }
-    let options = OpenOptions {
-        max_record: MAX_RECORD,
-        ..OpenOptions::default()
-    };
     let storage = Arc::new(MemoryStorage::from_iter([("input", bytes)]));
-    let format = ShardFormat::Indexed;
-    let shard = Shard::open_in("input".as_ref(), format, None, &options, storage).unwrap();
+    let options = Shard::options().storage(storage).max_record(MAX_RECORD);
+    let options = options.format(ShardFormat::Indexed, None);
+    let shard = options.open("input").unwrap();
     let mut block = RecordBlock::default();
     for record in 0..records {
         if shard.read_range(record..record + 1, &mut block).is_ok() {

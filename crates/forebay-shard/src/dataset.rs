@@ -12,7 +12,7 @@ use crate::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
 use crate::mapped;
 use crate::parallel::map_parallel;
 use crate::schema::Schema;
-use crate::shard::{OpenOptions, Shard, ShardFormat, find_sidecar_in};
+use crate::shard::{Checks, Shard, ShardFormat, find_sidecar_in};
 use crate::storage::{self, LocalFiles, Storage};
 
 /// Subdirectory of a dataset for sidecar indexes. They are not beside the shards, because some
@@ -29,7 +29,7 @@ pub struct Dataset {
 struct Inner {
     root: PathBuf,
     manifest: Manifest,
-    options: OpenOptions,
+    checks: Checks,
     storage: Arc<dyn Storage>,
     /// The location of the records of mapped shards.
     source: Option<mapped::Source>,
@@ -52,7 +52,7 @@ struct Inner {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct DatasetOptions {
-    shards: OpenOptions,
+    checks: Checks,
     storage: Option<Arc<dyn Storage>>,
 }
 
@@ -67,21 +67,14 @@ impl DatasetOptions {
     /// Refuses records of more than this many bytes; 256 MiB by default.
     #[must_use]
     pub fn max_record(mut self, bytes: u64) -> Self {
-        self.shards.max_record = bytes;
+        self.checks.max_record = bytes;
         self
     }
 
     /// Sets whether payloads are verified against their checksums on every read; true by default.
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
-        self.shards.verify = verify;
-        self
-    }
-
-    /// Sets all options of shards at once.
-    #[must_use]
-    pub fn shards(mut self, options: OpenOptions) -> Self {
-        self.shards = options;
+        self.checks.verify = verify;
         self
     }
 
@@ -99,7 +92,7 @@ impl DatasetOptions {
         let inner = Inner {
             root,
             source,
-            options: self.shards,
+            checks: self.checks,
             storage,
             splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
             manifest,
@@ -447,10 +440,10 @@ fn open_one(dataset: &Inner, entry: &ShardEntry, sidecars: &Sidecars) -> Result<
         ShardFormat::TfRecord => sidecars.find(&path, &*dataset.storage),
     };
     let storage = Arc::clone(&dataset.storage);
-    let options = &dataset.options;
+    let checks = dataset.checks;
     let shard = match &dataset.source {
-        Some(source) => Shard::open_mapped(&path, options, storage, source.clone())?,
-        None => Shard::open_in(&path, format, sidecar.as_deref(), options, storage)?,
+        Some(source) => Shard::open_mapped(&path, checks, storage, source.clone())?,
+        None => Shard::open_in(&path, format, sidecar.as_deref(), checks, storage)?,
     };
     let mismatch = |what: &str, expected: String, found: String| {
         Err(Error::Mismatch {

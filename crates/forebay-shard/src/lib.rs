@@ -67,7 +67,7 @@ pub use record_block::RecordBlock;
 pub use samples::SampleDigest;
 pub use scan::Scan;
 pub use schema::{Column, ColumnType, ColumnValue, Schema};
-pub use shard::{OpenOptions, Shard, ShardFormat, find_sidecar};
+pub use shard::{Shard, ShardFormat, ShardOptions, find_sidecar};
 pub use storage::{CacheHits, LocalFiles, ReadAt, ReadProfile, Storage, StorageStats};
 pub use summary::ShardSummary;
 pub use tfrecord::{Record, RecordInfo};

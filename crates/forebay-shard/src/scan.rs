@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 512 << 10;
 /// # let mut writer = tfrecord::WriterBuilder::new().from_writer(std::fs::File::create(&path)?, &path);
 /// # writer.write(b"first")?;
 /// # writer.finish()?;
-/// let shard = Shard::open_path(&path)?;
+/// let shard = Shard::open(&path)?;
 /// let mut scan = shard.scan(0..shard.len());
 /// while let Some(record) = scan.next_record()? {
 ///     println!("{}: {} bytes", record.info.index, record.bytes.len());

@@ -21,7 +21,7 @@ fn sixteen_bytes_a_record() {
                 .unwrap();
         }
         writer.finish().unwrap();
-        let index = Shard::open_path(&path).unwrap().index().clone();
+        let index = Shard::open(&path).unwrap().index().clone();
         let per_record = index.column_bytes() as f64 / RECORDS as f64;
         let all = index.memory_bytes() as f64 / RECORDS as f64;
         println!("{name}: {per_record:.2} bytes a record, {all:.2} with blocks and key pages");
@@ -51,7 +51,7 @@ fn blocks_are_few() {
             .unwrap();
     }
     writer.finish().unwrap();
-    let index = Shard::open_path(&path).unwrap().index().clone();
+    let index = Shard::open(&path).unwrap().index().clone();
     let bytes = index.memory_bytes() - std::mem::size_of_val(&index);
     println!(
         "{:.2} bytes a record, blocks and key pages included",
@@ -75,7 +75,7 @@ fn a_sidecar_takes_as_little() {
     std::fs::create_dir(directory.path().join("index")).unwrap();
     let fbi = summary.to_fbi().unwrap();
     std::fs::write(directory.path().join("index/records.fbi"), fbi).unwrap();
-    let shard = Shard::open_path(&path).unwrap();
+    let shard = Shard::open(&path).unwrap();
     assert_eq!((shard.len(), shard.label(999)), (RECORDS, Some(999)));
     assert_eq!(shard.key(99_999).unwrap(), b"some/key");
     assert!(shard.index().memory_bytes() as f64 / (RECORDS as f64) < 6.2);

@@ -25,7 +25,7 @@ fn unavailable_codecs_name_their_feature() {
     let path = dir.path().join("x.fbs");
     for codec in Codec::all().filter(|&codec| codec != Codec::ZSTD) {
         std::fs::write(&path, shard(codec).unwrap()).unwrap();
-        let shard = Shard::open_path(&path).unwrap();
+        let shard = Shard::open(&path).unwrap();
         let mut record = Vec::new();
         shard.read(0, &mut record).unwrap();
         assert_eq!((record, shard.label(0)), (vec![7; 1000], Some(1)));
@@ -40,7 +40,7 @@ fn unavailable_codecs_name_their_feature() {
         hex.map(|byte| u8::from_str_radix(byte, 16).unwrap())
     });
     std::fs::write(&path, bytes.collect::<Vec<_>>()).unwrap();
-    let error = Shard::open_path(&path).unwrap_err();
+    let error = Shard::open(&path).unwrap_err();
     assert!(matches!(
         &error,
         Error::NotBuilt {

@@ -472,7 +472,7 @@ mod tests {
     fn a_single_shard_can_be_opened() {
         let (root, storage) = recipe("records=5").storage().unwrap();
         let path = root.join("train-00000-of-00001");
-        let shard = Shard::open_path_in(&path, &Default::default(), storage).unwrap();
+        let shard = Shard::options().storage(storage).open(&path).unwrap();
         assert_eq!(shard.len(), 5);
     }
 }

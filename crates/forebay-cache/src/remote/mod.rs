@@ -19,9 +19,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_shard::{
-    CacheHits, Dataset, OpenOptions, ReadAt, ReadProfile, Shard, Storage, StorageStats,
-};
+use forebay_shard::{CacheHits, Dataset, ReadAt, ReadProfile, Shard, Storage, StorageStats};
 
 use crate::{Cache, Filled};
 use ahead::ReadAhead;
@@ -56,8 +54,6 @@ pub struct ReadOptions {
     /// The readahead budget of all sequential readers together, in bytes. 0 if the caller prefetches by itself, as
     /// loaders do.
     pub read_ahead_bytes: u64,
-    /// How shards are read.
-    pub shards: OpenOptions,
 }
 
 impl Default for ReadOptions {
@@ -66,7 +62,6 @@ impl Default for ReadOptions {
             store: StoreOptions::default(),
             cache: None,
             read_ahead_bytes: DEFAULT_READ_AHEAD_BYTES,
-            shards: OpenOptions::default(),
         }
     }
 }
@@ -101,19 +96,16 @@ impl ReadOptions {
 /// As [`Dataset::open`]. If a store caused the error, [`ReadError::of`] returns it.
 pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Dataset> {
     let (root, storage) = read_storage(location, options)?;
-    Dataset::options()
-        .shards(options.shards.clone())
-        .storage(storage)
-        .open(root)
+    Dataset::options().storage(storage).open(root)
 }
 
 /// Opens the shard at a location: a local file, or an object in a store.
 ///
 /// # Errors
-/// As [`Shard::open_path`]. If a store caused the error, [`ReadError::of`] returns it.
+/// As [`Shard::open`]. If a store caused the error, [`ReadError::of`] returns it.
 pub fn open_shard(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Shard> {
     let (path, storage) = shard_storage(location, options)?;
-    Shard::open_path_in(path, &options.shards, storage)
+    Shard::options().storage(storage).open(path)
 }
 
 /// The storage of the directory that a shard is in, where its index may be too, and the shard's path in it.

@@ -14,7 +14,7 @@ use forebay_shard::example::{FeatureKind, feature_kinds};
 use forebay_shard::manifest::FeatureEntry;
 use forebay_shard::schema::Schema;
 use forebay_shard::tfrecord::ExpandedFiles;
-use forebay_shard::{OpenOptions, Shard, Storage};
+use forebay_shard::{Shard, Storage};
 use forebay_store::Location;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ impl Format for TfRecord {
             let mut shards = Vec::new();
             for (path, archive) in files {
                 let storage = Arc::clone(&storage);
-                let shard = Shard::open_path_in(path, &OpenOptions::default(), storage)?;
+                let shard = Shard::options().storage(storage).open(path)?;
                 if let Some(record) = record_of(&shard, 0)? {
                     if schema.is_none() {
                         schema = Some(decide_by_first(input, &shard, &record)?);

@@ -20,7 +20,7 @@ use forebay_formats::images::SourceLayout;
 use forebay_formats::key_path::join;
 use forebay_image::Limits;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::{ExampleView, LocalFiles, Manifest, OpenOptions, Shard, Storage};
+use forebay_shard::{ExampleView, LocalFiles, Manifest, Shard, Storage};
 use forebay_store::{Location, StoreOptions};
 use report::{PackOutcome, ReportBuilder};
 use source::{ImageComparison, SourceBytes};
@@ -307,7 +307,7 @@ impl SourceComparison {
 }
 
 fn open_shard(path: &Path, storage: &Arc<dyn Storage>) -> forebay_shard::Result<Shard> {
-    Shard::open_path_in(path, &OpenOptions::default(), Arc::clone(storage))
+    Shard::options().storage(Arc::clone(storage)).open(path)
 }
 
 impl SplitFiles {

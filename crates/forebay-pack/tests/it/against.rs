@@ -155,7 +155,7 @@ fn every_kind_of_difference_is_found() {
             .filter(|d| d.kind != DifferenceKind::Missing)
         {
             let shard = difference.shard.as_deref().unwrap();
-            let opened = forebay_shard::Shard::open_path(shard).unwrap();
+            let opened = forebay_shard::Shard::open(shard).unwrap();
             let key = opened.key(difference.record.unwrap()).unwrap();
             assert_eq!(key, difference.key.as_bytes());
         }

@@ -17,7 +17,7 @@ impl Shard {
         out: &mut RecordBlock,
     ) -> Result<(), Corruption> {
         let index = &self.inner.index;
-        let verify = self.inner.options.verify;
+        let verify = self.inner.checks.verify;
         let mut record = records.start;
         while record < records.end {
             let block = index.blocks.get(index.block_of(record));
@@ -71,7 +71,7 @@ impl Shard {
             .start(within.end)
             .unwrap_or(0)
             .saturating_sub(logical);
-        let most = indexed_block_limit(self.inner.options.max_record);
+        let most = indexed_block_limit(self.inner.checks.max_record);
         if raw_len > most {
             let expected = format_args!("at most {most} bytes");
             return Err(Corruption::new(
@@ -88,7 +88,7 @@ impl Shard {
         } else {
             &mut out.scratch
         };
-        let verify = self.inner.options.verify;
+        let verify = self.inner.checks.verify;
         expand_block(block, stored, raw_len as usize, verify, target)
             .map_err(|damage| damage.record(run.start))?;
         if start != 0 {

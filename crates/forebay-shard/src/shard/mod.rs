@@ -6,41 +6,26 @@
 mod decode;
 mod format;
 mod frame_io;
+mod options;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Corruption, Error, Records, Result};
-use crate::frame::{MAX_RECORD_BYTES, OVERHEAD_BYTES};
+use crate::frame::OVERHEAD_BYTES;
 use crate::index::{self, FileKind, Found, Index, Page, page_records};
 use crate::mapped::{MappedFile, Source, SourceFile};
 use crate::record_block::RecordBlock;
-use crate::storage::{self, Ahead, LocalFiles, ReadAt, Storage};
+use crate::storage::{self, Ahead, ReadAt, Storage};
 use crate::tfrecord;
 
 pub(crate) use decode::{expand_block, indexed_block_limit};
 pub use format::{ShardFormat, find_sidecar};
 pub(crate) use format::{detect_format, find_sidecar_in};
 use frame_io::{check_split_frame, read_frame_at};
-
-/// Options for opening and reading shards.
-#[derive(Debug, Clone)]
-pub struct OpenOptions {
-    /// Maximum length of a record, in bytes.
-    pub max_record: u64,
-    /// Whether payloads are verified against their checksums on every read.
-    pub verify: bool,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            max_record: MAX_RECORD_BYTES,
-            verify: true,
-        }
-    }
-}
+pub(crate) use options::Checks;
+pub use options::ShardOptions;
 
 /// An open shard. Cloning is cheap, and threads may share it.
 ///
@@ -55,7 +40,7 @@ impl Default for OpenOptions {
 /// writer.append(b"second", &RecordMeta::new(4, b"dog/1.jpeg"))?;
 /// writer.finish()?;
 ///
-/// let shard = Shard::open_path(&path)?;
+/// let shard = Shard::open(&path)?;
 /// let mut record = Vec::new();
 /// shard.read(1, &mut record)?;
 /// assert_eq!(record, b"second");
@@ -75,7 +60,7 @@ struct Inner {
     format: ShardFormat,
     file_len: u64,
     index: Index,
-    options: OpenOptions,
+    checks: Checks,
     storage: Arc<dyn Storage>,
     /// The file that contains the records of a mapped shard.
     source: Option<Arc<SourceFile>>,
@@ -88,66 +73,39 @@ enum Advice {
 }
 
 impl Shard {
-    /// Opens a shard. An indexed shard contains its index. For a TFRecord file, `sidecar` is the
-    /// path of its index (`.fbi`, or DALI's text `.idx`). Without a sidecar, the heads of all frames are read
-    /// once, and labels and keys are unknown.
+    /// Opens a shard in the format detected from its first bytes, with the sidecar `index/NAME.fbi` or `index/NAME.idx`
+    /// beside it, if any.
     ///
     /// # Errors
     /// If the file or its index cannot be read or is damaged, or they do not belong together.
-    pub fn open(
-        path: impl AsRef<Path>,
-        format: ShardFormat,
-        sidecar: Option<&Path>,
-        options: &OpenOptions,
-    ) -> Result<Self> {
-        Self::open_in(
-            path.as_ref(),
-            format,
-            sidecar,
-            options,
-            Arc::new(LocalFiles::new(2)),
-        )
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path)
     }
 
-    /// Opens a shard in the format detected from its first bytes, with the sidecar `index/NAME.fbi`
-    /// or `index/NAME.idx` beside it, if any.
+    /// Options for opening a shard: a storage, a known format, a limit for records.
     ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_path(path: impl AsRef<Path>) -> Result<Self> {
-        let files = Arc::new(LocalFiles::new(2));
-        Self::open_path_in(path, &OpenOptions::default(), files)
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use forebay_shard::{Shard, storage::MemoryStorage, tfrecord};
+    /// # let mut writer = tfrecord::WriterBuilder::new().from_writer(Vec::new(), "a");
+    /// # writer.write(b"record")?;
+    /// # let (bytes, _) = writer.finish()?;
+    /// let storage = MemoryStorage::from_iter([("train-00000-of-00001", bytes)]);
+    /// let options = Shard::options().storage(Arc::new(storage)).max_record(1 << 20);
+    /// let shard = options.open("train-00000-of-00001")?;
+    /// assert_eq!(shard.len(), 1);
+    /// # Ok::<(), forebay_shard::Error>(())
+    /// ```
+    pub fn options() -> ShardOptions {
+        ShardOptions::default()
     }
 
-    /// As [`open_path`](Self::open_path), in any storage.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_path_in(
-        path: impl AsRef<Path>,
-        options: &OpenOptions,
-        storage: Arc<dyn Storage>,
-    ) -> Result<Self> {
-        let path = path.as_ref();
-        let format = detect_format(&*storage, path)?;
-        let sidecar = match format {
-            ShardFormat::Indexed | ShardFormat::Mapped => None,
-            ShardFormat::TfRecord => {
-                find_sidecar_in(path, &|sidecar| storage::exists(&*storage, sidecar))
-            }
-        };
-        Self::open_in(path, format, sidecar.as_deref(), options, storage)
-    }
-
-    /// As [`open`](Self::open), in any storage.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(
+    /// Opens a shard whose format and sidecar are known.
+    pub(crate) fn open_in(
         path: &Path,
         format: ShardFormat,
         sidecar: Option<&Path>,
-        options: &OpenOptions,
+        checks: Checks,
         storage: Arc<dyn Storage>,
     ) -> Result<Self> {
         if format == ShardFormat::Mapped {
@@ -159,21 +117,21 @@ impl Shard {
         let file_len = storage::open(&*storage, path)?.len();
         let (index, index_path) = match (format, sidecar) {
             (ShardFormat::Mapped, _) | (ShardFormat::Indexed, _) => {
-                let index = read_index(&*storage, path, FileKind::Shard, options.max_record)?;
+                let index = read_index(&*storage, path, FileKind::Shard, checks.max_record)?;
                 (index, Some(path.to_owned()))
             }
             (ShardFormat::TfRecord, Some(sidecar)) if has_extension(sidecar, "idx") => {
                 let text = storage::read_whole(&*storage, sidecar, MAX_IDX_BYTES, "a text index")?;
                 let index = index::parse_idx(sidecar, &text, file_len)?;
-                index.check_lengths(sidecar, options.max_record)?;
+                index.check_lengths(sidecar, checks.max_record)?;
                 (index.into_index(None), None)
             }
             (ShardFormat::TfRecord, Some(sidecar)) => {
-                let index = read_index(&*storage, sidecar, FileKind::Sidecar, options.max_record)?;
+                let index = read_index(&*storage, sidecar, FileKind::Sidecar, checks.max_record)?;
                 (index, Some(sidecar.to_owned()))
             }
             (ShardFormat::TfRecord, None) => (
-                tfrecord::scan_heads(&*storage, path, options.max_record)?.into_index(None),
+                tfrecord::scan_heads(&*storage, path, checks.max_record)?.into_index(None),
                 None,
             ),
         };
@@ -191,7 +149,7 @@ impl Shard {
             format,
             file_len,
             index,
-            options: options.clone(),
+            checks,
             storage,
             source: None,
         };
@@ -206,12 +164,12 @@ impl Shard {
     /// As [`open`](Self::open); if the source cannot be opened or has another length.
     pub(crate) fn open_mapped(
         path: &Path,
-        options: &OpenOptions,
+        checks: Checks,
         storage: Arc<dyn Storage>,
         source: Source,
     ) -> Result<Self> {
         let file_len = storage::open(&*storage, path)?.len();
-        let index = read_index(&*storage, path, FileKind::Map, options.max_record)?;
+        let index = read_index(&*storage, path, FileKind::Map, checks.max_record)?;
         let map = index.map.clone();
         let map = map.ok_or_else(|| Error::invalid("a mapped shard without a map"))?;
         let inner = Inner {
@@ -220,7 +178,7 @@ impl Shard {
             format: ShardFormat::Mapped,
             file_len,
             index,
-            options: options.clone(),
+            checks,
             storage,
             source: Some(Arc::new(SourceFile::open(source, map)?)),
         };
@@ -450,7 +408,7 @@ impl Shard {
         out.resize(len, 0);
         let read = read_frame_at(&*file, &mut ends, out, frame.start)
             .map_err(|error| Error::io(&self.inner.path, "read", error))?;
-        let checked = check_split_frame(&ends, out, read, frame.start, self.inner.options.verify);
+        let checked = check_split_frame(&ends, out, read, frame.start, self.inner.checks.verify);
         checked.map_err(|damage| self.damaged(damage.record(record)))
     }
 

@@ -161,8 +161,8 @@ impl ReadAt for ExpandedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shard;
     use crate::tfrecord::WriterBuilder;
-    use crate::{OpenOptions, Shard};
 
     #[test]
     fn compressed_files_give_the_same_records_in_any_order() {
@@ -178,7 +178,7 @@ mod tests {
             });
             writer.finish().unwrap();
             let storage = Arc::new(ExpandedFiles::default());
-            let shard = Shard::open_path_in(&path, &OpenOptions::default(), storage).unwrap();
+            let shard = Shard::options().storage(storage).open(&path).unwrap();
             assert_eq!(shard.len(), 50, "{compression}");
             let mut scan = shard.scan(0..50);
             let mut number = 0;
@@ -197,7 +197,7 @@ mod tests {
                 let cut = dir.path().join("cut");
                 std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
                 let storage = Arc::new(ExpandedFiles::default());
-                assert!(Shard::open_path_in(&cut, &OpenOptions::default(), storage).is_err());
+                assert!(Shard::options().storage(storage).open(&cut).is_err());
             }
         }
     }

@@ -231,7 +231,7 @@ fn the_code_reads_the_documents_compressed_shards() {
         std::fs::write(&path, file).unwrap();
         let report = verify_shard(&path, &VerifyOptions::default(), &|_| {}).unwrap();
         assert!(report.is_ok() && report.records == 1, "{report}");
-        let shard = Shard::open_path(&path).unwrap();
+        let shard = Shard::open(&path).unwrap();
         let mut out = Vec::new();
         shard.read(0, &mut out).unwrap();
         assert_eq!(

@@ -210,7 +210,7 @@ fn compressed_files_hold_the_same_records_without_an_index() {
     for (name, compression) in [("gzip", Compression::Gzip), ("zlib", Compression::Zlib)] {
         let path = directory().join(format!("{name}.tfrecord"));
         assert_eq!(records(&path), plain);
-        let error = Shard::open_path(&path).unwrap_err().to_string();
+        let error = Shard::open(&path).unwrap_err().to_string();
         assert!(
             error.contains(&format!("compressed as a whole ({name})")),
             "{error}"

@@ -9,8 +9,7 @@ use forebay_shard::manifest::{
     ClassEntry, EpochOrder, FILE_NAME, FeatureEntry, ShardEntry, SplitEntry,
 };
 use forebay_shard::{
-    Dataset, Error, Manifest, OpenOptions, RecordMeta, Shard, ShardFormat, ShardSummary, indexed,
-    tfrecord,
+    Dataset, Error, Manifest, RecordMeta, Shard, ShardFormat, ShardSummary, indexed, tfrecord,
 };
 
 fn tfrecord(records: &[&[u8]]) -> (Vec<u8>, ShardSummary) {
@@ -35,7 +34,8 @@ fn open(bytes: &[u8]) -> Result<Shard, Error> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-00000-of-00001.fbs");
     std::fs::write(&path, bytes).unwrap();
-    Shard::open(&path, ShardFormat::Indexed, None, &OpenOptions::default())
+    let options = Shard::options().format(ShardFormat::Indexed, None);
+    options.open(&path)
 }
 
 /// Changes a field of the trailer and corrects its checksum.
@@ -170,14 +170,14 @@ fn a_stale_index() {
     let path = directory.path().join("shard");
     write(directory.path(), "shard", &tfrecord(&[b"one", b"two"]));
     std::fs::write(&path, tfrecord(&[b"one"]).0).unwrap();
-    let error = Shard::open_path(&path).unwrap_err().to_string();
+    let error = Shard::open(&path).unwrap_err().to_string();
     assert!(
         error.contains("its index is stale, or another file's"),
         "{error}"
     );
     // The file has the same length, but other frame offsets than the index.
     std::fs::write(&path, tfrecord(&[b"o", b"twotw"]).0).unwrap();
-    let shard = Shard::open_path(&path).unwrap();
+    let shard = Shard::open(&path).unwrap();
     let error = shard.read(0, &mut Vec::new()).unwrap_err().to_string();
     let expected = "record 0 at byte 0: record length: expected 3 as the index says, found 1";
     assert!(error.contains(expected), "{error}");
@@ -187,10 +187,7 @@ fn a_stale_index() {
 fn lengths_beyond_the_limit() {
     let directory = tempfile::tempdir().unwrap();
     let long = vec![7; 1000];
-    let options = OpenOptions {
-        max_record: 999,
-        ..OpenOptions::default()
-    };
+    let options = Shard::options().max_record(999);
     for (name, format, made) in [
         ("a", ShardFormat::TfRecord, tfrecord(&[b"one", &long])),
         ("b.fbs", ShardFormat::Indexed, indexed(&[b"one", &long])),
@@ -198,7 +195,10 @@ fn lengths_beyond_the_limit() {
         write(directory.path(), name, &made);
         let path = directory.path().join(name);
         for sidecar in [None, forebay_shard::find_sidecar(&path)] {
-            let opened = Shard::open(&path, format, sidecar.as_deref(), &options);
+            let opened = options
+                .clone()
+                .format(format, sidecar.as_deref())
+                .open(&path);
             let error = opened.unwrap_err();
             assert_eq!(error.corruption().unwrap().record, Some(1), "{error}");
         }

@@ -133,7 +133,7 @@ fn without_a_sidecar_frame_heads_are_read() {
         .collect();
     let (file, summary) = write(ShardFormat::TfRecord, Codec::NONE, 0, &samples);
     std::fs::write(&path, file).unwrap();
-    let shard = Shard::open_path(&path).unwrap();
+    let shard = Shard::open(&path).unwrap();
     assert_eq!(shard.len(), 5);
     let mut record = Vec::new();
     shard.read(4, &mut record).unwrap();
@@ -144,7 +144,7 @@ fn without_a_sidecar_frame_heads_are_read() {
     let idx = summary.to_idx().unwrap();
     assert_eq!(idx, "0 16\n16 116\n132 216\n348 316\n664 416\n");
     std::fs::write(directory.path().join("index/foreign.idx"), idx).unwrap();
-    let shard = Shard::open_path(&path).unwrap();
+    let shard = Shard::open(&path).unwrap();
     shard.read(3, &mut record).unwrap();
     assert_eq!(record, vec![3; 300]);
 }

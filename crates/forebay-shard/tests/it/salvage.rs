@@ -192,7 +192,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
 
 /// Reads every record separately, and returns the numbers of those that fail.
 fn unreadable(path: &Path) -> Vec<u64> {
-    let shard = forebay_shard::Shard::open_path(path).unwrap();
+    let shard = forebay_shard::Shard::open(path).unwrap();
     let mut record = Vec::new();
     (0..shard.len())
         .filter(|&i| shard.read(i, &mut record).is_err())

@@ -326,12 +326,9 @@ fn index_file(root: &Path, path: &Path, schema: &ForeignSchema) -> Result<Indexe
     write_file(&with(".fbi"), &index.to_fbi(crc32c), synced)?;
     write_file(&with(".idx"), index.to_idx().as_bytes(), synced)?;
 
-    let shard = Shard::open(
-        path,
-        ShardFormat::TfRecord,
-        Some(&with(".fbi")),
-        &Default::default(),
-    )?;
+    let sidecar = with(".fbi");
+    let options = Shard::options().format(ShardFormat::TfRecord, Some(&sidecar));
+    let shard = options.open(path)?;
     let mut labels = None;
     let known = (0..shard.len()).filter_map(|record| shard.label(record));
     for label in known.filter(|label| *label >= 0) {

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use forebay_shard::dataset::sidecar_path;
 use forebay_shard::index::PIECE_BYTES;
 use forebay_shard::verify::{Lost, ShardPlace, VerifyFinding};
-use forebay_shard::{Codec, OpenOptions, Shard, ShardFormat, Storage};
+use forebay_shard::{Codec, Shard, ShardFormat, Storage};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -114,15 +114,9 @@ impl DamagedShard {
 
     /// Opens the shard by its index, if the index is intact.
     pub(super) fn open(&self) -> Option<Shard> {
-        let (sidecar, storage) = (self.sidecar.as_deref(), Arc::clone(&self.storage));
-        Shard::open_in(
-            &self.path,
-            self.format,
-            sidecar,
-            &OpenOptions::default(),
-            storage,
-        )
-        .ok()
+        let options = Shard::options().storage(Arc::clone(&self.storage));
+        let options = options.format(self.format, self.sidecar.as_deref());
+        options.open(&self.path).ok()
     }
 
     pub(super) fn codec(&self) -> Option<Codec> {
