@@ -49,6 +49,7 @@ pub const MAX_BYTES: u64 = 64 << 20;
 
 /// A dataset: its splits, their shards, and the structure of its records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Manifest {
     /// Always [`FORMAT`].
     pub format: String,
@@ -130,6 +131,7 @@ pub fn block_records(records: u64, bytes: u64) -> u64 {
 
 /// One split of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SplitEntry {
     /// Name: "train", "validation".
     pub name: String,

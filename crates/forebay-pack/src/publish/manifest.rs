@@ -83,10 +83,7 @@ pub(crate) fn publish(
         shards: done,
     };
     destination.publish(&dataset, observer, cancel)?;
-    let manifest = Manifest {
-        fingerprint: manifest.fingerprint(),
-        ..manifest
-    };
+    manifest.fingerprint = manifest.fingerprint();
     Ok(Published { manifest, tally })
 }
 

@@ -183,7 +183,7 @@ impl Session {
         if queue.is_abandoned() {
             return Err(Error::Closed { path: self.shown });
         }
-        let manifest = self.manifest();
+        let mut manifest = self.manifest();
         let json = manifest.to_json()?;
         let dataset = Publication {
             manifest: json.as_bytes(),
@@ -195,10 +195,7 @@ impl Session {
         self.destination.publish(&dataset, &(), &self.cancel)?;
         let uploaded = self.destination.uploaded();
         self.destination.end(&self.plan)?;
-        let manifest = Manifest {
-            fingerprint: manifest.fingerprint(),
-            ..manifest
-        };
+        manifest.fingerprint = manifest.fingerprint();
         Ok(WriteSummary {
             resumed_shards,
             uploaded,

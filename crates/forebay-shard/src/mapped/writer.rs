@@ -29,6 +29,7 @@ pub struct Extent {
 
 /// The file that contains the records of a mapped shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SourceIdentity {
     /// Its path below the location in the manifest.
     pub name: String,

@@ -24,6 +24,7 @@ pub enum Mode {
 
 /// The number, offset and length of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RecordInfo {
     /// Its number, counted from 0.
     pub index: u64,
