@@ -7,8 +7,9 @@
 //! the loops and compile them for newer instructions.
 
 use super::bits::{Bits, Window};
-use super::huffman::{END_OF_BLOCK, Entry, FAST_BITS, Lookup, Table};
+use super::huffman::{Entry, Lookup, Table};
 use super::multi_symbol::{MULTI_SYMBOL_BITS, MultiSymbolTable, NO_MULTI_SYMBOLS};
+use super::symbol::{END_OF_BLOCK, FAST_BITS};
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 

@@ -3,8 +3,9 @@
 //! returns precise errors for damaged files.
 
 use super::entropy::{Tables, ZIGZAG};
-use super::huffman::{Kind, Table};
+use super::huffman::Table;
 use super::multi_symbol::MultiSymbolTable;
+use super::symbol::Kind;
 use crate::format::Color;
 use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, SOS, Segment};
 

@@ -7,18 +7,11 @@
 
 use super::bits::LOOKUP_BITS;
 use super::multi_symbol::{self, MultiSymbolTable};
+use super::symbol::{FAST_BITS, Kind, NOT_HERE, meaning};
 
-/// Maximum length in bits of a symbol (code and extra bits) in the lookup: three of them fit into
-/// the 56 bits that a refill provides.
-pub(super) const FAST_BITS: u32 = 18;
 /// Maximum size in bits of a value in the lookup: an entry has 10 bits for it. Larger values are
 /// rare differences of DC coefficients.
 const FAST_SIZE: u32 = 9;
-
-/// `advance` of the end of a block: larger than the remainder of any block, and any run.
-pub(super) const END_OF_BLOCK: u8 = 80;
-/// `advance` of symbols that are not in the lookup: larger than the remainder of any block.
-pub(super) const NOT_HERE: u8 = 64;
 
 /// An entry of the lookup. From the lowest bit: 8 bits length of code and extra bits; 8 bits
 /// advance of the coefficient index; 6 bits right shift of the bits after the lookup; 10 bits
@@ -53,15 +46,6 @@ impl Entry {
     pub(super) fn is_slow(self) -> bool {
         self == Self::NOT_HERE
     }
-}
-
-/// The kind of coefficients that a table encodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Differences of DC coefficients.
-    Dc,
-    /// Runs of zeros, and AC coefficients.
-    Ac,
 }
 
 /// A symbol decoded without the lookup; see [`Entry`] for the fields.
@@ -238,16 +222,6 @@ impl Table {
     }
 }
 
-/// Returns the advance of the coefficient index and the size of a symbol's value in bits.
-pub(super) fn meaning(kind: Kind, symbol: u8) -> (u8, u32) {
-    let (run, size) = (symbol >> 4, u32::from(symbol & 15));
-    match kind {
-        Kind::Dc => (0, size),
-        Kind::Ac if size == 0 && run != 15 => (END_OF_BLOCK, 0),
-        Kind::Ac => (run + 1, size),
-    }
-}
-
 /// Decodes a value from its `size` extra bits; values that begin with a 0 bit are negative.
 fn signed(extra: u32, size: u32) -> i32 {
     if extra >> (size - 1) == 0 {
@@ -259,6 +233,7 @@ fn signed(extra: u32, size: u32) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::symbol::END_OF_BLOCK;
     use super::*;
 
     /// Counts of codes for luma AC coefficients in table K.5 of ITU T.81, and its first symbols.

@@ -10,8 +10,8 @@
 //! Damage outside a region may remain undetected, because unneeded data are not read; but a file
 //! without its end marker is always refused.
 //!
-//! - [`header`] reads markers and tables; [`huffman`], [`bits`] and [`entropy`] turn bits into
-//!   coefficients; [`multi_symbol`] makes skipping unwanted blocks faster; [`scan`] moves through the
+//! - [`header`] reads markers and tables; [`symbol`], [`huffman`], [`bits`] and [`entropy`] turn
+//!   bits into coefficients; [`multi_symbol`] makes skipping unwanted blocks faster; [`scan`] moves through the
 //!   entropy-coded data; [`seek`] starts decoding in the middle of them.
 //! - [`idct`], [`scaled`] (the transform to fewer samples), [`upsample`] and [`color`] are the portable
 //!   arithmetic; [`simd`] selects faster versions.
@@ -31,6 +31,7 @@ mod scaled;
 mod scan;
 mod seek;
 pub(super) mod simd;
+mod symbol;
 pub(super) mod upsample;
 mod walk;
 

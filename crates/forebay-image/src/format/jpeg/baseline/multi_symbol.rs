@@ -3,7 +3,7 @@
 //! A decoder that skips values need not read symbols one by one: an entry holds the total length of
 //! all symbols whose codes are in the next [`MULTI_SYMBOL_BITS`] bits, usually two or three.
 
-use super::huffman::{END_OF_BLOCK, FAST_BITS, Kind, NOT_HERE, meaning};
+use super::symbol::{END_OF_BLOCK, FAST_BITS, Kind, NOT_HERE, meaning};
 use std::ops::Range;
 
 /// Number of bits that index the table: 8 KiB per table, two of which fit into the L1 cache.

@@ -9,11 +9,12 @@
 use super::bits::{BLOCK_BYTES, LOOKUP_BITS};
 use super::entropy::{ENDED_EARLY, LEFT, Predictors, is_end};
 use super::header::Header;
-use super::huffman::{FAST_BITS, Table};
+use super::huffman::Table;
 use super::multi_symbol::{MULTI_SYMBOL_BITS, MultiSymbol, MultiSymbolTable};
 use super::scan::MCU_BLOCKS;
 use super::seek::Point;
 use super::simd::Level;
+use super::symbol::FAST_BITS;
 
 /// Maximum length of entropy-coded data and maximum number of MCUs, which limit the memory.
 const MAX_BYTES: usize = 16 << 20;
