@@ -43,6 +43,9 @@ impl Default for Sampling {
     }
 }
 
+/// Maximum number of blocks per MCU: four of luma and two of chroma.
+pub(super) const MCU_BLOCKS: usize = 6;
+
 /// A component of the scan.
 #[derive(Debug, Clone, Copy, Default)]
 struct Component {

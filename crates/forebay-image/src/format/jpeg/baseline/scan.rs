@@ -3,15 +3,12 @@
 use super::Refusal;
 use super::bits::{MAX_BLOCKS, Stream};
 use super::entropy::{PAIR, Predictors, Reader, SECOND, Slot, TAIL, Tables};
-use super::header::Header;
-use super::seek::Point;
+use super::header::{Header, MCU_BLOCKS};
 use super::simd::Level;
 use std::ops::Range;
 
 /// MCUs per batch.
 pub(super) const BATCH: usize = 8;
-/// Maximum number of blocks per MCU: four of luma and two of chroma.
-pub(super) const MCU_BLOCKS: usize = 6;
 const _: () = assert!(BATCH * MCU_BLOCKS <= MAX_BLOCKS);
 
 /// Positions of the blocks of a batch of MCUs: for each component, for each row of blocks, pairs of
@@ -83,6 +80,15 @@ pub(super) struct Scan<'a> {
     pub(super) tables: Tables<'a>,
     pub(super) layout: &'a Layout,
     pub(super) level: Level,
+}
+
+/// A seek point: the start of a row of MCUs or of a piece of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    /// Offset in the JPEG file, in bits.
+    pub(super) bits: u64,
+    /// DC predictors.
+    pub(super) predictors: Predictors,
 }
 
 /// A position in the scan, at the start of an MCU.

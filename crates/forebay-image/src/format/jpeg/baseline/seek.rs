@@ -13,7 +13,7 @@
 
 use super::entropy::Predictors;
 use super::header::Header;
-use super::scan::{Cursor, Layout, Scan};
+use super::scan::{Cursor, Layout, Point, Scan};
 use super::simd::Level;
 use super::walk::Starts;
 use crate::varint::{put_varint, varint};
@@ -43,15 +43,6 @@ pub enum SeekDensity {
     Rows,
     /// Eight per row of MCUs.
     Fine,
-}
-
-/// The start of a row of MCUs or of a piece of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Point {
-    /// Offset in the JPEG file, in bits.
-    pub(super) bits: u64,
-    /// DC predictors.
-    pub(super) predictors: Predictors,
 }
 
 /// The MCUs that have points.

@@ -2,7 +2,7 @@
 //! extraction are then single instructions that do not change the flags.
 
 use super::entropy::{self, Reader, Slot, Tables, Way};
-use super::walk::{self, Lane};
+use super::lane::{self, Lane};
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn read<W: Way>(
@@ -26,10 +26,10 @@ pub(super) fn read_two<W: Way>(
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn walk(lane: &mut Lane<'_>) {
-    walk::walk(lane);
+    lane::walk(lane);
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 pub(super) fn walk_two(first: &mut Lane<'_>, second: &mut Lane<'_>) {
-    walk::walk_two(first, second);
+    lane::walk_two(first, second);
 }

@@ -25,7 +25,7 @@ mod x86;
 
 use super::entropy::{self, PAIR, Read, Reader, Slot, Tables, Walk, Way};
 use super::header::Steps;
-use super::walk::{self, Lane};
+use super::lane::{self, Lane};
 use super::{color, idct, scaled, upsample};
 
 /// The instructions that may be used.
@@ -135,17 +135,17 @@ impl Level {
         )
     }
 
-    /// [`walk::walk`].
+    /// [`lane::walk`].
     pub(super) fn walk(self, lane: &mut Lane<'_>) {
-        dispatch!(self, avx2_entropy::walk(lane), walk::walk(lane));
+        dispatch!(self, avx2_entropy::walk(lane), lane::walk(lane));
     }
 
-    /// [`walk::walk_two`].
+    /// [`lane::walk_two`].
     pub(super) fn walk_two(self, first: &mut Lane<'_>, second: &mut Lane<'_>) {
         dispatch!(
             self,
             avx2_entropy::walk_two(first, second),
-            walk::walk_two(first, second)
+            lane::walk_two(first, second)
         );
     }
 
