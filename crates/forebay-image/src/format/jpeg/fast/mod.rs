@@ -5,7 +5,7 @@
 //! - [`file`](mod@file) reads the header and the tables; [`read`] reads the tiles that a region needs.
 //! - [`tile`] and [`control`] define the bytes of a tile; [`simd`] selects faster versions.
 //! - [`encode`] encodes JPEGs as fast images, from the blocks of [`part`]; [`verify`] checks the
-//!   result, and [`restore`] restores JPEGs.
+//!   result, and [`restore`] restores JPEGs with [`scan_encoder`].
 //!
 //! The [`baseline`](super::baseline) decoder computes pixels from the coefficients.
 
@@ -15,6 +15,7 @@ mod file;
 mod part;
 mod read;
 mod restore;
+mod scan_encoder;
 mod simd;
 mod tile;
 mod verify;

@@ -16,7 +16,7 @@ mod vbmi2;
 
 use super::control::{self, Buffer, Tables};
 use super::part::EncodedPart;
-use super::restore::ScanEncoder;
+use super::scan_encoder::ScanEncoder;
 use super::tile::{self, Control, MAX_PARTS, Part, Tile, WIDTH, Window};
 use crate::format::jpeg::baseline::entropy::PAIR;
 use std::ops::Range;
