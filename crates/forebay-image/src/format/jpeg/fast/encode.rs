@@ -3,10 +3,8 @@
 use super::control::{self, CONTEXTS, Codes, Kind, SETS, Writer};
 use super::file::{File, HEADER, MAX_JPEG, TileLength, tile_mcus};
 use super::part::{EncodedBlock, EncodedPart, TilePart, append, append_symbols};
-use super::read::Reader;
 use super::tile::{COEFFICIENTS, LONG, MAX_BYTES, MAX_PARTS};
-use super::verify::is_plain;
-use crate::format::jpeg::baseline::Baseline;
+use super::verify::{Verifier, is_plain};
 use crate::format::jpeg::baseline::blocks::{Frame, READ_BATCH, ScanEnd};
 use crate::format::{Format, probe};
 use crate::limits::Limits;
@@ -37,17 +35,15 @@ const KEPT: usize = 8 << 20;
 /// Encodes JPEGs as fast images. Reuses its memory from image to image.
 #[derive(Debug, Default)]
 pub struct FastEncoder {
-    pub(super) baseline: Baseline,
-    pub(super) reader: Reader,
-    /// The coefficients of the JPEG, and a buffer for the coefficients of a tile.
+    /// Also has the decoder and the instructions for encoding.
+    pub(super) verifier: Verifier,
+    /// The coefficients of the JPEG.
     pub(super) coefficients: Vec<i16>,
-    pub(super) room: Vec<i16>,
     parts: [EncodedPart; MAX_PARTS],
     symbols: Symbols,
     writer: Writer,
     tiles: Vec<u8>,
     lengths: Vec<TileLength>,
-    pub(super) restored: Vec<u8>,
 }
 
 /// The control bytes of an image with their contexts.
@@ -109,10 +105,11 @@ impl FastEncoder {
         let blocks = self.parts.iter().flat_map(|part| &part.blocks);
         let last = blocks.map(|block| u64::from(block.last())).sum();
         if !is_plain(&jpeg[..frame.scan], frame, end, last) {
-            return self.restores(fast, jpeg);
+            return self.verifier.restores(fast, jpeg);
         }
-        let holds = self.holds(fast, jpeg, (frame, end.marker));
-        debug_assert_eq!(holds, self.restores(fast, jpeg));
+        let (verifier, end) = (&mut self.verifier, end.marker);
+        let holds = verifier.holds(fast, jpeg, (frame, end), &self.coefficients);
+        debug_assert_eq!(holds, verifier.restores(fast, jpeg));
         holds
     }
 
@@ -125,17 +122,19 @@ impl FastEncoder {
 
     fn encode_unchecked(&mut self, jpeg: &[u8], coding: FastCoding) -> Option<Encoded> {
         self.parts.iter_mut().for_each(EncodedPart::clear);
-        let (parts, level) = (&mut self.parts, self.reader.level);
+        let (parts, level) = (&mut self.parts, self.verifier.reader.level);
         let mut fits = true;
-        let read =
-            self.baseline
-                .read_blocks(jpeg, &mut self.coefficients, |frame, columns, batch| {
-                    let rows = frame.block_rows(READ_BATCH);
-                    for (part, (component, at)) in parts.iter_mut().zip(rows) {
-                        let (h, _) = frame.factors[component];
-                        fits &= level.add_row(part, &batch[at..], columns.len() * h);
-                    }
-                });
+        let read = self.verifier.baseline.read_blocks(
+            jpeg,
+            &mut self.coefficients,
+            |frame, columns, batch| {
+                let rows = frame.block_rows(READ_BATCH);
+                for (part, (component, at)) in parts.iter_mut().zip(rows) {
+                    let (h, _) = frame.factors[component];
+                    fits &= level.add_row(part, &batch[at..], columns.len() * h);
+                }
+            },
+        );
         let (frame, Some(end)) = read.ok()? else {
             return None;
         };
@@ -195,7 +194,8 @@ impl FastEncoder {
     }
 
     fn write_tiles(&mut self, frame: &Frame, codes: Option<&Codes>) -> Option<()> {
-        let (level, tiles, lengths) = (self.reader.level, &mut self.tiles, &mut self.lengths);
+        let level = self.verifier.reader.level;
+        let (tiles, lengths) = (&mut self.tiles, &mut self.lengths);
         tiles.clear();
         lengths.clear();
         for_each_tile(frame, |blocks| {

@@ -119,7 +119,7 @@ fn any_kind() -> impl Strategy<Value = Kind> {
 fn encode(jpeg: &[u8], coding: FastCoding) -> Vec<u8> {
     let made = Level::all().map(|level| {
         let mut encoder = FastEncoder::default();
-        encoder.reader.level = level;
+        encoder.verifier.reader.level = level;
         encoder
             .encode_any(jpeg, coding)
             .expect("a JPEG that can be encoded")

@@ -15,10 +15,10 @@
 //! All other scans, which are rare, are verified by restoring them.
 
 use super::File;
-use super::encode::FastEncoder;
-use super::read::Tiles;
+use super::read::{Reader, Tiles};
 use super::restore::restore;
 use super::tile::MAX_PARTS;
+use crate::format::jpeg::baseline::Baseline;
 use crate::format::jpeg::baseline::blocks::{Blocks, Frame, McuWindow, READ_BATCH, ScanEnd};
 use crate::format::jpeg::baseline::entropy::{PAIR, SECOND};
 use crate::format::jpeg::markers::{self, DHT, SOS};
@@ -44,13 +44,24 @@ pub(super) fn is_plain(head: &[u8], frame: &Frame, end: &ScanEnd, last: u64) -> 
     }
 }
 
-impl FastEncoder {
+/// Reads fast images back. Reuses its memory from image to image.
+#[derive(Debug, Default)]
+pub(super) struct Verifier {
+    pub(super) baseline: Baseline,
+    pub(super) reader: Reader,
+    /// The coefficients of a tile.
+    room: Vec<i16>,
+    restored: Vec<u8>,
+}
+
+impl Verifier {
     /// Returns whether a fast image contains these coefficients of a JPEG, and all its other bytes.
     pub(super) fn holds(
         &mut self,
         fast: &[u8],
         jpeg: &[u8],
         (frame, end): (&Frame, usize),
+        coefficients: &[i16],
     ) -> bool {
         let Ok(file) = File::read(fast) else {
             return false;
@@ -73,7 +84,7 @@ impl FastEncoder {
         };
         let compared = Compared {
             frame,
-            coefficients: &self.coefficients,
+            coefficients,
             batch,
         };
         let room = &mut self.room;
@@ -160,8 +171,8 @@ fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> boo
 
 #[cfg(test)]
 mod tests {
+    use super::super::encode::FastEncoder;
     use super::*;
-    use crate::format::jpeg::baseline::Baseline;
     use crate::format::jpeg::writer::{CodeTables, Writer};
     use crate::{FastCoding, Limits};
     use libjpeg_turbo_rs::{Encoder, PixelFormat};
@@ -264,17 +275,22 @@ mod tests {
                 let mut encoder = FastEncoder::default();
                 let fast = encoder.encode(&jpeg, coding, &Limits::default()).unwrap();
                 let (frame, end) = frame_and_end(&jpeg, &fast);
-                assert!(encoder.holds(&fast, &jpeg, (&frame, end)));
+                let FastEncoder {
+                    verifier,
+                    coefficients,
+                    ..
+                } = &mut encoder;
+                assert!(verifier.holds(&fast, &jpeg, (&frame, end), coefficients));
                 let mut odd = jpeg.clone();
                 *odd.last_mut().unwrap() ^= 1;
-                assert!(!encoder.holds(&fast, &odd, (&frame, end)));
+                assert!(!verifier.holds(&fast, &odd, (&frame, end), coefficients));
                 // A byte belongs to a coefficient, or to the padding after the last field of a block.
                 let tiles = fast.len() - File::read(&fast).unwrap().tiles.len();
                 for at in (tiles..fast.len()).step_by(7) {
                     let mut odd = fast.clone();
                     odd[at] ^= 0x55;
-                    let holds = encoder.holds(&odd, &jpeg, (&frame, end));
-                    assert_eq!(holds, encoder.restores(&odd, &jpeg), "byte {at}");
+                    let holds = verifier.holds(&odd, &jpeg, (&frame, end), coefficients);
+                    assert_eq!(holds, verifier.restores(&odd, &jpeg), "byte {at}");
                 }
             }
         }
