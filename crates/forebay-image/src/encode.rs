@@ -10,8 +10,8 @@ use crate::decode::{Decoder, Opened};
 use crate::error::{ImageError, Result};
 use crate::format::{Color, Format, Probe};
 use crate::guard::catch_panic;
+use crate::jpeg::region::{Region, RgbImage};
 use crate::output::Layout;
-use crate::region::{Region, RgbImage};
 use crate::resize::ResizePlan;
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 

@@ -14,7 +14,7 @@ macro_rules! formats {
             Tiff => tiff::Tiff,
             /// A baseline JPEG in an encoding for fast decoding, see [`FastEncoder`](crate::FastEncoder).
             /// Only records hold such images; other programs cannot read them.
-            Fast => jpeg::fast::Fast,
+            Fast => crate::jpeg::fast::Fast,
         }
     };
 }

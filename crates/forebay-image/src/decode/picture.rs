@@ -4,9 +4,9 @@ use super::Decoder;
 use crate::error::Result;
 use crate::format::{Canvas, FormatDecoder, Probe, probe};
 use crate::geometry::SpatialMap;
+use crate::jpeg::region::Region;
 use crate::orientation::Orientation;
 use crate::output::Layout;
-use crate::region::Region;
 use crate::resize::{ResizePlan, Source};
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Compares every decoder with the reference decoder of its format, region by region.
 
 use super::*;
-use crate::format::jpeg::build_seek_points;
+use crate::build_seek_points;
 use crate::format::probe;
 use std::path::{Path, PathBuf};
 

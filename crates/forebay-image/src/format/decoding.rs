@@ -3,9 +3,9 @@
 use super::Probe;
 use super::jpeg;
 use crate::error::Result;
-use crate::limits::Limits;
-use crate::region::{Region, RgbImage};
-use crate::rows::Rows;
+use crate::jpeg::limits::Limits;
+use crate::jpeg::region::{Region, RgbImage};
+use crate::jpeg::rows::Rows;
 
 /// One decoder of a format.
 pub(crate) struct FormatDecoder {
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
 /// Memory that decoders reuse from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    pub(super) jpeg: jpeg::Scratch,
+    pub(crate) jpeg: jpeg::Scratch,
 }
 
 /// A region to decode; it is inside the image, and the image is within the limits.

@@ -9,7 +9,7 @@
 //! contains the number of bytes needed, so that a packer can probe the first few KiB.
 
 mod decoding;
-pub(crate) mod jpeg;
+mod jpeg;
 mod png;
 mod tiff;
 mod webp;
@@ -20,7 +20,7 @@ pub(crate) use png::decode_ids as decode_png_ids;
 use crate::error::{ImageError, Result};
 pub use crate::file_format::Format;
 use crate::file_format::formats;
-use crate::limits::Limits;
+use crate::jpeg::limits::Limits;
 use std::fmt;
 
 /// The definition of a format, in its file.
@@ -83,7 +83,7 @@ pub(crate) enum Sniff {
 
 impl Sniff {
     /// Compares the start of a file with `magic`, with which all files of a format begin.
-    fn magic(head: &[u8], magic: &[u8], needed: u64) -> Self {
+    pub(crate) fn magic(head: &[u8], magic: &[u8], needed: u64) -> Self {
         if head.starts_with(magic) {
             Self::Yes
         } else if magic.starts_with(head) {

@@ -5,8 +5,9 @@
 //! depends on the pixels above it and to its left.
 
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
-use super::{Color, Format, ImageFormat, Probe, Sniff, jpeg};
+use super::{Color, Format, ImageFormat, Probe, Sniff};
 use crate::error::{ImageError, Result};
+use crate::jpeg::markers::EXIF;
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
 
@@ -55,7 +56,7 @@ impl ImageFormat for WebP {
     fn exif<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         // Some writers keep the prefix that EXIF data have in a JPEG.
         let data = find(bytes, b"EXIF")?;
-        Some(data.strip_prefix(&jpeg::markers::EXIF[..]).unwrap_or(data))
+        Some(data.strip_prefix(&EXIF[..]).unwrap_or(data))
     }
 }
 

@@ -2,9 +2,9 @@
 //! tools/golden/make_golden_geometry.py).
 
 use super::*;
+use crate::jpeg::region::Region;
 use crate::ops::{inverse_matrix, middle};
 use crate::pixels::rotation;
-use crate::region::Region;
 use crate::resize::{CropPlan, ResizePlan};
 
 fn table(name: &str) -> Vec<Vec<String>> {

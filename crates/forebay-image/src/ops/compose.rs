@@ -4,10 +4,10 @@
 use super::{Frame, Op, Part, Size};
 use crate::error::{Result, invalid};
 use crate::geometry::{SpatialMap, Tracking};
+use crate::jpeg::region::Region;
 use crate::output::{Normalize, Output};
 use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose, SampleSeed};
-use crate::region::Region;
 use crate::resize::{CropPlan, ResizePlan};
 
 /// Maximum number of ops in a list. Longer lists have no use, and a spec from an unauthenticated

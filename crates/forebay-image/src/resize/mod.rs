@@ -25,9 +25,9 @@ mod passes;
 mod portable;
 
 use crate::geometry::{SpatialMap, SpatialStep};
+use crate::jpeg::region::Region;
 use crate::options::ResizeLike;
 use crate::output::Layout;
-use crate::region::Region;
 use axis::Axis;
 pub(crate) use axis::Source;
 use linear::Linear;
@@ -279,7 +279,7 @@ impl Resizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{Room, Rows};
+    use crate::jpeg::rows::{Room, Rows};
     use proptest::prelude::*;
 
     fn resize(

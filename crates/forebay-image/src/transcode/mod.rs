@@ -13,11 +13,11 @@ mod scans;
 
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result};
-use crate::format::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS};
 use crate::format::{Format, probe};
 use crate::guard::catch_panic;
-use crate::limits::Limits;
-use crate::varint::{put_varint, varint};
+use crate::jpeg::limits::Limits;
+use crate::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS};
+use crate::jpeg::varint::{put_varint, varint};
 use libjpeg_turbo_rs::{JpegCoefficients, read_coefficients, write_coefficients_optimized};
 use scans::Scans;
 

@@ -2,7 +2,7 @@
 //! libjpeg does where the standard leaves a choice.
 
 use super::{DHT, DRI, SOF2, SOS};
-use crate::format::jpeg::writer::{CodeTables, Codes, Writer};
+use crate::jpeg::writer::{CodeTables, Codes, Writer};
 use libjpeg_turbo_rs::JpegCoefficients;
 
 /// Maximum number of blocks without a further coefficient that one code can represent.

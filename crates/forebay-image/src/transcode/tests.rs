@@ -1,7 +1,7 @@
 //! Round trips of files from libjpeg-turbo-rs's encoder, and damaged files.
 
 use super::*;
-use crate::format::jpeg::{SeekDensity, SeekPointBuilder};
+use crate::{SeekDensity, SeekPointBuilder};
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 
 /// Returns a picture with gradients, an edge and noise.

@@ -14,10 +14,10 @@ pub use train::TrainTransform;
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result, invalid};
 use crate::geometry::Tracking;
+use crate::jpeg::region::{Region, RgbImage};
 use crate::ops::{Compose, Op, Size, check_side};
 use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
-use crate::region::{Region, RgbImage};
 use crate::resize::{CropPlan, ResizePlan, Resizer};
 use std::time::Instant;
 

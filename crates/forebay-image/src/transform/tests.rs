@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::geometry::{Mask, MaskIds, SpatialMap, SpatialStep, Tracking};
-use crate::limits::Limits;
+use crate::jpeg::limits::Limits;
 use crate::ops::*;
 use crate::output::{Converter, Normalize};
 use crate::pixels::{AffineParams, PixelBuffer};

@@ -1,9 +1,9 @@
 //! RandomResizedCrop and a random flip, as in torchvision.
 
 use crate::error::Result;
+use crate::jpeg::region::Region;
 use crate::ops::{check_crop, check_probability, check_side, random_region};
 use crate::random::{Draws, Purpose, SampleSeed};
-use crate::region::Region;
 use crate::resize::{CropPlan, ResizePlan};
 use serde::{Deserialize, Serialize};
 

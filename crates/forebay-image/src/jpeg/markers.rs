@@ -1,0 +1,287 @@
+//! JPEG markers: a bounded walk over the segments before the first scan.
+
+use crate::error::{ImageError, Result};
+use crate::format::{Color, Format, Probe};
+
+/// Start of image and the first byte of the next marker.
+pub(crate) const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
+
+/// One marker segment: its payload without the two length bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment<'a> {
+    /// Second byte of the marker.
+    pub(crate) marker: u8,
+    /// Payload; empty for markers without one.
+    pub(crate) payload: &'a [u8],
+    /// Offset just past the segment.
+    pub(crate) end: usize,
+}
+
+/// A progressive frame.
+pub(crate) const SOF2: u8 = 0xc2;
+/// Huffman tables.
+pub(crate) const DHT: u8 = 0xc4;
+/// Quantization tables.
+pub(crate) const DQT: u8 = 0xdb;
+/// Markers of hierarchical files: DHP defines the size of the whole image, EXP expands the preceding image.
+const DHP: u8 = 0xde;
+const EXP: u8 = 0xdf;
+/// Restart interval.
+pub(crate) const DRI: u8 = 0xdd;
+/// Start of scan.
+pub(crate) const SOS: u8 = 0xda;
+/// End of image.
+pub(crate) const EOI: u8 = 0xd9;
+
+/// Reads the segment whose marker is at `at`; skips fill bytes before the marker, as decoders do.
+pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
+    let incomplete = |needed: usize| ImageError::Incomplete {
+        format: Format::Jpeg,
+        needed: needed as u64,
+        found: bytes.len() as u64,
+    };
+    let mut i = at;
+    let first = *bytes.get(i).ok_or_else(|| incomplete(i + 4))?;
+    if first != 0xff {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            format!("at byte {at}: expected a marker (ff), found {first:02x}"),
+        ));
+    }
+    while bytes.get(i) == Some(&0xff) {
+        i += 1;
+    }
+    let marker = *bytes.get(i).ok_or_else(|| incomplete(i + 3))?;
+    i += 1;
+    if marker == 0x01 || (0xd0..=EOI).contains(&marker) {
+        return Ok(Segment {
+            marker,
+            payload: &[],
+            end: i,
+        });
+    }
+    let Some(length) = bytes.get(i..i + 2) else {
+        return Err(incomplete(i + 2));
+    };
+    let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+    if length < 2 {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            format!("at byte {i}: a segment length of {length}, at least 2 is possible"),
+        ));
+    }
+    let end = i + length;
+    let payload = bytes.get(i + 2..end).ok_or_else(|| incomplete(end))?;
+    Ok(Segment {
+        marker,
+        payload,
+        end,
+    })
+}
+
+/// Returns whether a marker starts a frame (SOF0..SOF15 without DHT, JPG and DAC).
+pub(crate) fn is_frame(marker: u8) -> bool {
+    (0xc0..=0xcf).contains(&marker) && !matches!(marker, 0xc4 | 0xc8 | 0xcc)
+}
+
+/// Returns the color transform in Adobe's APP14 segment.
+pub(crate) fn adobe_transform(segment: &Segment<'_>) -> Option<u8> {
+    let is_adobe = segment.marker == 0xee && segment.payload.starts_with(b"Adobe");
+    if is_adobe {
+        segment.payload.get(11).copied()
+    } else {
+        None
+    }
+}
+
+/// The first bytes of EXIF data in an APP1 segment.
+pub(crate) const EXIF: [u8; 6] = *b"Exif\0\0";
+
+/// Returns the EXIF data before the first scan.
+pub(crate) fn exif(bytes: &[u8]) -> Option<&[u8]> {
+    let mut at = 2;
+    loop {
+        let segment = segment(bytes, at).ok()?;
+        match segment.marker {
+            SOS | EOI => return None,
+            0xe1 if segment.payload.starts_with(&EXIF) => {
+                return Some(&segment.payload[EXIF.len()..]);
+            }
+            _ => at = segment.end,
+        }
+    }
+}
+
+/// Returns whether this is JFIF's APP0 segment.
+pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
+    segment.marker == 0xe0 && segment.payload.len() >= 14 && segment.payload.starts_with(b"JFIF\0")
+}
+
+/// Determines the color model by libjpeg's rules: JFIF means YCbCr, then Adobe's flag decides, then the component ids.
+pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<Color> {
+    match (ids.len(), adobe) {
+        (1, _) => Some(Color::Gray),
+        (3, _) if jfif => Some(Color::YCbCr),
+        (3, Some(0)) => Some(Color::Rgb),
+        (3, Some(_)) => Some(Color::YCbCr),
+        (3, None) if ids == b"RGB" => Some(Color::Rgb),
+        (3, None) => Some(Color::YCbCr),
+        (4, None | Some(0)) => Some(Color::Cmyk),
+        (4, Some(_)) => Some(Color::Ycck),
+        _ => None,
+    }
+}
+
+/// A frame header.
+pub(crate) struct Frame<'a> {
+    marker: u8,
+    pub(crate) width: u16,
+    pub(crate) height: u16,
+    /// Id, sampling factors and slot of the quantization table of each component.
+    pub(crate) descriptions: &'a [[u8; 3]],
+}
+
+/// Reads a frame header; refuses unsupported kinds of JPEG.
+pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
+    let bad = |what: String| ImageError::corrupt(Format::Jpeg, what);
+    let unsupported = |what: &str| Err(ImageError::unsupported(Format::Jpeg, what));
+    match marker {
+        0xc0..=SOF2 => {}
+        0xc3 | 0xcb => return unsupported("lossless coding"),
+        0xc9 | 0xca => return unsupported("arithmetic coding"),
+        _ => return unsupported("hierarchical coding"),
+    }
+    let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = payload else {
+        return Err(bad(format!(
+            "frame header of {} bytes, at least 6 are needed",
+            payload.len()
+        )));
+    };
+    let components = usize::from(components);
+    if rest.len() != components * 3 {
+        return Err(bad(format!(
+            "frame header of {} bytes for {components} components, expected {}",
+            payload.len(),
+            6 + components * 3
+        )));
+    }
+    let (descriptions, _) = rest.as_chunks();
+    if bits != 8 {
+        return unsupported(&format!("{bits} bits a sample"));
+    }
+    if !matches!(components, 1 | 3 | 4) {
+        return unsupported(&format!("{components} color components"));
+    }
+    let width = u16::from_be_bytes([w1, w0]);
+    let height = u16::from_be_bytes([h1, h0]);
+    if height == 0 {
+        // Valid, but the number of lines follows after the first scan, in a DNL segment.
+        return unsupported("height given after the first scan (DNL)");
+    }
+    if width == 0 {
+        return Err(bad("a width of 0 pixels".into()));
+    }
+    Ok(Frame {
+        marker,
+        width,
+        height,
+        descriptions,
+    })
+}
+
+pub(crate) fn probe(bytes: &[u8]) -> Result<Probe> {
+    let mut at = 2;
+    let (mut found, mut jfif, mut adobe) = (None, false, None);
+    loop {
+        let segment = segment(bytes, at)?;
+        at = segment.end;
+        jfif |= is_jfif(&segment);
+        adobe = adobe_transform(&segment).or(adobe);
+        match segment.marker {
+            marker if is_frame(marker) => {
+                if found.is_some() {
+                    return Err(ImageError::corrupt(Format::Jpeg, "two frame headers"));
+                }
+                found = Some(frame(marker, segment.payload)?);
+            }
+            DHP | EXP => {
+                return Err(ImageError::unsupported(Format::Jpeg, "hierarchical coding"));
+            }
+            SOS => break,
+            EOI => {
+                return Err(ImageError::corrupt(
+                    Format::Jpeg,
+                    "the image ends before its first scan",
+                ));
+            }
+            _ => {}
+        }
+    }
+    let Some(frame) = found else {
+        return Err(ImageError::corrupt(
+            Format::Jpeg,
+            "a scan without a frame header",
+        ));
+    };
+    let mut ids = [0; 4];
+    for (id, description) in ids.iter_mut().zip(frame.descriptions) {
+        *id = description[0];
+    }
+    let components = frame.descriptions.len();
+    let Some(color) = color(&ids[..components], jfif, adobe) else {
+        return Err(ImageError::unsupported(
+            Format::Jpeg,
+            "this number of color components",
+        ));
+    };
+    Ok(Probe {
+        format: Format::Jpeg,
+        width: frame.width.into(),
+        height: frame.height.into(),
+        channels: components as u8,
+        bits: 8,
+        color,
+        progressive: frame.marker == SOF2,
+        header_bytes: at as u64,
+    })
+}
+
+/// Walks from the first segment over all scans to the end-of-image marker; calls `scan` for each scan.
+fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
+    let mut at = 2;
+    loop {
+        let segment = segment(bytes, at).ok()?;
+        at = segment.end;
+        match segment.marker {
+            EOI => return Some(at),
+            SOS => {
+                scan();
+                // Entropy-coded data: ff00 is a data byte, ffd0..ffd7 are restart markers.
+                loop {
+                    let ff = at + memchr::memchr(0xff, bytes.get(at..)?)?;
+                    match *bytes.get(ff + 1)? {
+                        0x00 | 0xd0..=0xd7 => at = ff + 2,
+                        0xff => at = ff + 1,
+                        _ => {
+                            at = ff;
+                            break;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the offset after the end-of-image marker.
+pub(crate) fn end(bytes: &[u8]) -> Option<usize> {
+    walk(bytes, || ())
+}
+
+/// Returns the number of scans in the file, as far as its markers can be walked.
+pub(crate) fn scans(bytes: &[u8]) -> u32 {
+    let mut scans = 0u32;
+    let _ = walk(bytes, || scans = scans.saturating_add(1));
+    scans
+}

@@ -1,0 +1,12 @@
+//! JPEG: a fast decoder for the common case ([`baseline`]), and one for all other files
+//! ([`general`]). Fast images ([`fast`]) are JPEGs in another encoding.
+
+pub(crate) mod baseline;
+pub(crate) mod fast;
+pub(crate) mod general;
+pub(crate) mod limits;
+pub(crate) mod markers;
+pub(crate) mod region;
+pub(crate) mod rows;
+pub(crate) mod varint;
+pub(crate) mod writer;
