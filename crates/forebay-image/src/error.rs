@@ -1,6 +1,7 @@
 //! Errors about an image. They name expected and found values; the caller adds file and record.
 
 use crate::file_format::Format;
+use crate::jpeg::error::Error;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, ImageError>;
@@ -138,6 +139,42 @@ impl ImageError {
         Self::Truncated {
             format,
             what: what.into(),
+        }
+    }
+}
+
+impl From<Error> for ImageError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::UnknownEncoding { start } => Self::UnknownFormat { start },
+            Error::Incomplete {
+                encoding,
+                needed,
+                found,
+            } => Self::Incomplete {
+                format: encoding.into(),
+                needed,
+                found,
+            },
+            Error::OverLimit { what, found, limit } => Self::OverLimit { what, found, limit },
+            Error::Truncated { encoding, what } => Self::truncated(encoding.into(), what),
+            Error::Corrupt { encoding, what } => Self::corrupt(encoding.into(), what),
+            Error::Unsupported { encoding, what } => Self::unsupported(encoding.into(), what),
+            Error::Region {
+                x,
+                y,
+                width,
+                height,
+                image_width,
+                image_height,
+            } => Self::Region {
+                x,
+                y,
+                width,
+                height,
+                image_width,
+                image_height,
+            },
         }
     }
 }

@@ -5,7 +5,7 @@ macro_rules! formats {
     ($callback:ident) => {
         $callback! {
             /// JPEG (ITU T.81): baseline, extended, progressive.
-            Jpeg => jpeg::Jpeg,
+            Jpeg => jpeg::Jpeg(Encoding::Jpeg),
             /// PNG.
             Png => png::Png,
             /// WebP, lossy or lossless; animations are refused.
@@ -14,7 +14,7 @@ macro_rules! formats {
             Tiff => tiff::Tiff,
             /// A baseline JPEG in an encoding for fast decoding, see [`FastEncoder`](crate::FastEncoder).
             /// Only records hold such images; other programs cannot read them.
-            Fast => crate::jpeg::fast::Fast,
+            Fast => jpeg::Jpeg(Encoding::Fast),
         }
     };
 }

@@ -13,7 +13,7 @@
 //! - [`progressive_to_baseline`] transcodes JPEGs so that regions can be decoded,
 //!   [`restore_progressive`] restores the originals.
 //! - [`FastEncoder`] transcodes JPEGs to an encoding that decodes twice as fast,
-//!   [`restore_fast`] restores them.
+//!   [`standard_image`] restores them.
 //! - [`contact_sheet`] renders a batch for viewing.
 //!
 //! Other crates own the sources of images and the use of batches. Errors contain no file name or
@@ -43,11 +43,12 @@ pub use decode::{Decoder, check_mask, decode_mask};
 pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use format::{
-    Color, Ending, Format, Probe, check_structure, ending, probe, sniff, trailing_bytes,
+    Color, Ending, Format, Probe, check_structure, ending, probe, sniff, standard_image,
+    trailing_bytes,
 };
 pub use guard::catch_panic;
 pub use jpeg::baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
-pub use jpeg::fast::{FastCoding, FastEncoder, restore_fast, standard_image};
+pub use jpeg::fast::{FastCoding, FastEncoder, restore_fast};
 pub use jpeg::limits::Limits;
 pub use jpeg::region::{Region, RgbImage};
 pub use mix::{BatchMix, BatchTransform, Mixing};

@@ -338,3 +338,39 @@ fn scaled_generated_pictures_equal_the_reference() {
         }
     }
 }
+
+#[test]
+fn oriented_fast_images_equal_their_jpeg() {
+    let limits = Limits::default();
+    let image = RgbImage {
+        width: 211,
+        height: 97,
+        data: picture(211, 97),
+    };
+    let plain = crate::encode_jpeg(&image, 85, false).unwrap();
+    for tag in 2..=8 {
+        let mut jpeg = plain.clone();
+        crate::set_orientation(&mut jpeg, tag);
+        let mut encoder = crate::FastEncoder::default();
+        let fast = encoder.encode(&jpeg, crate::FastCoding::Coded, &limits);
+        let fast = fast.unwrap();
+        let probe = probe(&fast, &limits).unwrap();
+        assert_eq!(crate::orientation(&fast, &probe), Some(tag));
+        let mut options = DecodeOptions::new(limits);
+        options.exif = true;
+        options.scaled = true;
+        let mut decoder = Decoder::with_options(options);
+        assert_eq!(decoder.decode(&jpeg), decoder.decode(&fast));
+        let transform = crate::Transform::Eval(crate::EvalTransform::new(32, 24));
+        let output = crate::Output::default();
+        let [of_jpeg, of_fast] = [&jpeg, &fast].map(|bytes| {
+            let mut out = vec![0; transform.output_values()];
+            let seed = crate::SampleSeed::default();
+            transform
+                .apply(&mut decoder, bytes, seed, &output, &mut out)
+                .unwrap();
+            out
+        });
+        assert_eq!(of_jpeg, of_fast);
+    }
+}

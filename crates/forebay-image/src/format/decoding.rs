@@ -1,8 +1,8 @@
 //! The interface of a format's decoders: the job, and the canvas for the pixels.
 
 use super::Probe;
-use super::jpeg;
 use crate::error::Result;
+use crate::jpeg::decoder::Decoders;
 use crate::jpeg::limits::Limits;
 use crate::jpeg::region::{Region, RgbImage};
 use crate::jpeg::rows::Rows;
@@ -30,7 +30,7 @@ pub(crate) enum Outcome {
 /// Memory that decoders reuse from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    pub(crate) jpeg: jpeg::Scratch,
+    pub(crate) jpeg: Decoders,
 }
 
 /// A region to decode; it is inside the image, and the image is within the limits.

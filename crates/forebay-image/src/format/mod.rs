@@ -20,7 +20,9 @@ pub(crate) use png::decode_ids as decode_png_ids;
 use crate::error::{ImageError, Result};
 pub use crate::file_format::Format;
 use crate::file_format::formats;
+use crate::jpeg::encoding::Encoding;
 use crate::jpeg::limits::Limits;
+pub use jpeg::standard_image;
 use std::fmt;
 
 /// The definition of a format, in its file.

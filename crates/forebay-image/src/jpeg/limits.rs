@@ -1,6 +1,6 @@
 //! Limits against decompression bombs, checked on the header before anything is allocated.
 
-use crate::error::{ImageError, Result};
+use super::error::{Error, Result};
 
 /// Limits of an image. A header that exceeds any of them is refused before pixels are allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Default for Limits {
 impl Limits {
     /// Checks a size from a header; `bytes_per_pixel` is the total memory for decoding it.
     pub(crate) fn check(&self, width: u32, height: u32, bytes_per_pixel: u64) -> Result<()> {
-        let over = |what, found, limit| Err(ImageError::OverLimit { what, found, limit });
+        let over = |what, found, limit| Err(Error::OverLimit { what, found, limit });
         if width > self.max_side {
             return over("pixels of width", width.into(), self.max_side.into());
         }
@@ -49,7 +49,7 @@ impl Limits {
     /// Checks the total memory for decoding, in bytes.
     pub(crate) fn check_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.max_decoded_bytes {
-            return Err(ImageError::OverLimit {
+            return Err(Error::OverLimit {
                 what: "bytes when decoded",
                 found: bytes,
                 limit: self.max_decoded_bytes,
@@ -58,9 +58,10 @@ impl Limits {
         Ok(())
     }
 
+    /// Checks the number of scans.
     pub(crate) fn check_scans(&self, scans: u32) -> Result<()> {
         if scans > self.max_scans {
-            return Err(ImageError::OverLimit {
+            return Err(Error::OverLimit {
                 what: "scans",
                 found: scans.into(),
                 limit: self.max_scans.into(),

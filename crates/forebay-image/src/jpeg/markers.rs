@@ -1,10 +1,7 @@
 //! JPEG markers: a bounded walk over the segments before the first scan.
 
-use crate::error::{ImageError, Result};
-use crate::format::{Color, Format, Probe};
-
-/// Start of image and the first byte of the next marker.
-pub(crate) const MAGIC: [u8; 3] = [0xff, 0xd8, 0xff];
+use super::encoding::Encoding;
+use super::error::{Error, Result};
 
 /// One marker segment: its payload without the two length bytes.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +21,8 @@ pub(crate) const DHT: u8 = 0xc4;
 /// Quantization tables.
 pub(crate) const DQT: u8 = 0xdb;
 /// Markers of hierarchical files: DHP defines the size of the whole image, EXP expands the preceding image.
-const DHP: u8 = 0xde;
-const EXP: u8 = 0xdf;
+pub(crate) const DHP: u8 = 0xde;
+pub(crate) const EXP: u8 = 0xdf;
 /// Restart interval.
 pub(crate) const DRI: u8 = 0xdd;
 /// Start of scan.
@@ -35,16 +32,16 @@ pub(crate) const EOI: u8 = 0xd9;
 
 /// Reads the segment whose marker is at `at`; skips fill bytes before the marker, as decoders do.
 pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
-    let incomplete = |needed: usize| ImageError::Incomplete {
-        format: Format::Jpeg,
+    let incomplete = |needed: usize| Error::Incomplete {
+        encoding: Encoding::Jpeg,
         needed: needed as u64,
         found: bytes.len() as u64,
     };
     let mut i = at;
     let first = *bytes.get(i).ok_or_else(|| incomplete(i + 4))?;
     if first != 0xff {
-        return Err(ImageError::corrupt(
-            Format::Jpeg,
+        return Err(Error::corrupt(
+            Encoding::Jpeg,
             format!("at byte {at}: expected a marker (ff), found {first:02x}"),
         ));
     }
@@ -65,8 +62,8 @@ pub(crate) fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
     };
     let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
     if length < 2 {
-        return Err(ImageError::corrupt(
-            Format::Jpeg,
+        return Err(Error::corrupt(
+            Encoding::Jpeg,
             format!("at byte {i}: a segment length of {length}, at least 2 is possible"),
         ));
     }
@@ -117,24 +114,50 @@ pub(crate) fn is_jfif(segment: &Segment<'_>) -> bool {
     segment.marker == 0xe0 && segment.payload.len() >= 14 && segment.payload.starts_with(b"JFIF\0")
 }
 
+/// Color model of the stored image. Decoding always gives RGB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ColorModel {
+    /// One channel of brightness.
+    Gray,
+    /// Red, green, blue.
+    Rgb,
+    /// Luma and two color differences: nearly every JPEG.
+    YCbCr,
+    /// Four inks.
+    Cmyk,
+    /// CMYK whose first three channels are stored as YCbCr.
+    Ycck,
+}
+
+impl ColorModel {
+    /// Returns the number of stored channels.
+    pub const fn channels(self) -> u8 {
+        match self {
+            Self::Gray => 1,
+            Self::Rgb | Self::YCbCr => 3,
+            Self::Cmyk | Self::Ycck => 4,
+        }
+    }
+}
+
 /// Determines the color model by libjpeg's rules: JFIF means YCbCr, then Adobe's flag decides, then the component ids.
-pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<Color> {
+pub(crate) fn color(ids: &[u8], jfif: bool, adobe: Option<u8>) -> Option<ColorModel> {
     match (ids.len(), adobe) {
-        (1, _) => Some(Color::Gray),
-        (3, _) if jfif => Some(Color::YCbCr),
-        (3, Some(0)) => Some(Color::Rgb),
-        (3, Some(_)) => Some(Color::YCbCr),
-        (3, None) if ids == b"RGB" => Some(Color::Rgb),
-        (3, None) => Some(Color::YCbCr),
-        (4, None | Some(0)) => Some(Color::Cmyk),
-        (4, Some(_)) => Some(Color::Ycck),
+        (1, _) => Some(ColorModel::Gray),
+        (3, _) if jfif => Some(ColorModel::YCbCr),
+        (3, Some(0)) => Some(ColorModel::Rgb),
+        (3, Some(_)) => Some(ColorModel::YCbCr),
+        (3, None) if ids == b"RGB" => Some(ColorModel::Rgb),
+        (3, None) => Some(ColorModel::YCbCr),
+        (4, None | Some(0)) => Some(ColorModel::Cmyk),
+        (4, Some(_)) => Some(ColorModel::Ycck),
         _ => None,
     }
 }
 
 /// A frame header.
 pub(crate) struct Frame<'a> {
-    marker: u8,
+    pub(crate) marker: u8,
     pub(crate) width: u16,
     pub(crate) height: u16,
     /// Id, sampling factors and slot of the quantization table of each component.
@@ -143,8 +166,8 @@ pub(crate) struct Frame<'a> {
 
 /// Reads a frame header; refuses unsupported kinds of JPEG.
 pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
-    let bad = |what: String| ImageError::corrupt(Format::Jpeg, what);
-    let unsupported = |what: &str| Err(ImageError::unsupported(Format::Jpeg, what));
+    let bad = |what: String| Error::corrupt(Encoding::Jpeg, what);
+    let unsupported = |what: &str| Err(Error::unsupported(Encoding::Jpeg, what));
     match marker {
         0xc0..=SOF2 => {}
         0xc3 | 0xcb => return unsupported("lossless coding"),
@@ -186,63 +209,6 @@ pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
         width,
         height,
         descriptions,
-    })
-}
-
-pub(crate) fn probe(bytes: &[u8]) -> Result<Probe> {
-    let mut at = 2;
-    let (mut found, mut jfif, mut adobe) = (None, false, None);
-    loop {
-        let segment = segment(bytes, at)?;
-        at = segment.end;
-        jfif |= is_jfif(&segment);
-        adobe = adobe_transform(&segment).or(adobe);
-        match segment.marker {
-            marker if is_frame(marker) => {
-                if found.is_some() {
-                    return Err(ImageError::corrupt(Format::Jpeg, "two frame headers"));
-                }
-                found = Some(frame(marker, segment.payload)?);
-            }
-            DHP | EXP => {
-                return Err(ImageError::unsupported(Format::Jpeg, "hierarchical coding"));
-            }
-            SOS => break,
-            EOI => {
-                return Err(ImageError::corrupt(
-                    Format::Jpeg,
-                    "the image ends before its first scan",
-                ));
-            }
-            _ => {}
-        }
-    }
-    let Some(frame) = found else {
-        return Err(ImageError::corrupt(
-            Format::Jpeg,
-            "a scan without a frame header",
-        ));
-    };
-    let mut ids = [0; 4];
-    for (id, description) in ids.iter_mut().zip(frame.descriptions) {
-        *id = description[0];
-    }
-    let components = frame.descriptions.len();
-    let Some(color) = color(&ids[..components], jfif, adobe) else {
-        return Err(ImageError::unsupported(
-            Format::Jpeg,
-            "this number of color components",
-        ));
-    };
-    Ok(Probe {
-        format: Format::Jpeg,
-        width: frame.width.into(),
-        height: frame.height.into(),
-        channels: components as u8,
-        bits: 8,
-        color,
-        progressive: frame.marker == SOF2,
-        header_bytes: at as u64,
     })
 }
 

@@ -2,8 +2,12 @@
 //! ([`general`]). Fast images ([`fast`]) are JPEGs in another encoding.
 
 pub(crate) mod baseline;
+pub(crate) mod decoder;
+pub(crate) mod encoding;
+pub(crate) mod error;
 pub(crate) mod fast;
 pub(crate) mod general;
+pub(crate) mod header;
 pub(crate) mod limits;
 pub(crate) mod markers;
 pub(crate) mod region;

@@ -1,6 +1,8 @@
 //! Rectangles of pixels, and decoded images.
 
-use crate::error::{ImageError, Result};
+use super::encoding::Encoding;
+use super::error::{Error, Result};
+use super::limits::Limits;
 
 /// A rectangle of pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,10 @@ impl Region {
         }
     }
 
+    /// Checks that the region is not empty and lies inside an image.
+    ///
+    /// # Errors
+    /// [`Error::Region`].
     pub(crate) fn check(&self, image_width: u32, image_height: u32) -> Result<()> {
         let inside = |start: u32, length: u32, limit: u32| {
             length > 0 && start.checked_add(length).is_some_and(|end| end <= limit)
@@ -39,7 +45,7 @@ impl Region {
             width,
             height,
         } = *self;
-        Err(ImageError::Region {
+        Err(Error::Region {
             x,
             y,
             width,
@@ -59,4 +65,23 @@ pub struct RgbImage {
     pub height: u32,
     /// `3 * width * height` bytes.
     pub data: Vec<u8>,
+}
+
+/// A region to decode; it is inside the image, and the image is within the limits.
+#[derive(Debug, Clone, Copy)]
+pub struct RegionJob<'a> {
+    /// The image.
+    pub bytes: &'a [u8],
+    /// Its encoding.
+    pub encoding: Encoding,
+    /// Its width and height.
+    pub size: (u32, u32),
+    /// Divisor of width and height: 1, 2, 4 or 8.
+    pub scale: u32,
+    /// The region, in the scaled image.
+    pub region: Region,
+    /// The limits.
+    pub limits: &'a Limits,
+    /// The image's seek points, not validated.
+    pub seek_points: Option<&'a [u8]>,
 }

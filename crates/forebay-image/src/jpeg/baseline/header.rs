@@ -6,8 +6,7 @@ use super::entropy::{Tables, ZIGZAG};
 use super::huffman::Table;
 use super::multi_symbol::MultiSymbolTable;
 use super::symbol::Kind;
-use crate::format::Color;
-use crate::jpeg::markers::{self as jpeg, DHT, DQT, DRI, SOS, Segment};
+use crate::jpeg::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, SOS, Segment};
 
 /// Reason why the decoder declines a file.
 pub(super) type Foreign = &'static str;
@@ -291,9 +290,9 @@ impl Header {
             return Err("two components of one name");
         }
         self.output = match jpeg::color(&ids[..self.components], seen.jfif, seen.adobe) {
-            Some(Color::Gray) => Output::Gray,
-            Some(Color::YCbCr) => Output::YCbCr,
-            Some(Color::Rgb) => Output::Rgb,
+            Some(ColorModel::Gray) => Output::Gray,
+            Some(ColorModel::YCbCr) => Output::YCbCr,
+            Some(ColorModel::Rgb) => Output::Rgb,
             _ => return Err("other colors"),
         };
         Ok(())

@@ -42,43 +42,7 @@ mod tests;
 
 pub use seek::{SeekDensity, SeekPointBuilder, build_seek_points};
 
-use crate::error::Result;
-use crate::format::{Canvas, DecodeJob, Outcome, Scratch};
-use crate::jpeg::rows::{Memory, Rows};
 pub(crate) use region::Baseline;
-
-/// Decodes a region onto a canvas, or declines.
-pub(crate) fn decode(
-    job: &DecodeJob<'_>,
-    scratch: &mut Scratch,
-    canvas: &mut Canvas,
-) -> Result<Outcome> {
-    let (width, height) = (job.region.width as usize, job.region.height as usize);
-    canvas.reset(width, height);
-    let out = &mut canvas.data[..width * height * 3];
-    stream(job, scratch, &mut Memory::new(out, width))
-}
-
-/// Decodes a region row by row, or declines, possibly after some of the rows.
-pub(crate) fn stream(
-    job: &DecodeJob<'_>,
-    scratch: &mut Scratch,
-    rows: &mut dyn Rows,
-) -> Result<Outcome> {
-    let size = (job.probe.width, job.probe.height);
-    let outcome = scratch.jpeg.baseline.decode(
-        job.bytes,
-        job.seek_points,
-        size,
-        job.scale,
-        job.region,
-        rows,
-    );
-    Ok(match outcome {
-        Ok(()) => Outcome::Done,
-        Err(_) => Outcome::Declined,
-    })
-}
 
 /// Reason why this decoder did not decode a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -194,7 +194,7 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Builds the seek points of JPEGs: the positions at which rows of MCUs begin, for
-/// [`Decoder::decode_region_into`](crate::Decoder::decode_region_into). They take a few bytes per
+/// [`ImagePart::seek_points`](crate::ImagePart::seek_points). They take a few bytes per
 /// row. Do not change the JPEG afterwards: points that were built from other bytes are ignored. The
 /// builder keeps tables from image to image.
 #[derive(Debug, Default)]
@@ -252,7 +252,7 @@ impl SeekPointBuilder {
 
     /// Returns whether the last [`build`](Self::build) read the codes of all blocks and found no
     /// damage. If not, the file may still be intact, but of a kind without seek points; use
-    /// [`Decoder::check_codes`](crate::Decoder::check_codes) to check it.
+    /// [`JpegDecoder::check_codes`](crate::JpegDecoder::check_codes) to check it.
     pub fn has_read_all(&self) -> bool {
         self.has_read_all
     }

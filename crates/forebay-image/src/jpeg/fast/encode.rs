@@ -5,8 +5,8 @@ use super::file::{File, HEADER, MAX_JPEG, TileLength, tile_mcus};
 use super::part::{EncodedBlock, EncodedPart, TilePart, append, append_symbols};
 use super::tile::{COEFFICIENTS, LONG, MAX_BYTES, MAX_PARTS};
 use super::verify::{Verifier, is_plain};
-use crate::format::{Format, probe};
 use crate::jpeg::baseline::blocks::{Frame, READ_BATCH, ScanEnd};
+use crate::jpeg::header::JpegHeader;
 use crate::jpeg::limits::Limits;
 use std::ops::Range;
 
@@ -84,8 +84,9 @@ impl FastEncoder {
     /// Returns `None` for every other file, if the bytes cannot be restored, and if the fast image would be larger
     /// than the JPEG by more than a quarter (coded) or a half (raw); leave such images unchanged.
     pub fn encode(&mut self, jpeg: &[u8], coding: FastCoding, limits: &Limits) -> Option<Vec<u8>> {
-        let header = probe(jpeg, limits).ok()?;
-        if header.format != Format::Jpeg || header.progressive || jpeg.len() > MAX_JPEG {
+        let header = JpegHeader::of_jpeg(jpeg).ok()?;
+        header.check(limits).ok()?;
+        if header.progressive || jpeg.len() > MAX_JPEG {
             return None;
         }
         let encoded = self.encode_unchecked(jpeg, coding);

@@ -3,14 +3,11 @@
 use super::control::SETS;
 use super::damaged;
 use super::tile::WIDTH;
-use crate::error::{ImageError, Result};
-use crate::format::Format;
+pub(super) use crate::jpeg::encoding::FAST_HEADER as HEADER;
+use crate::jpeg::encoding::{Encoding, FAST_MAGIC as MAGIC};
+use crate::jpeg::error::{Error, Result};
 
-/// The signature.
-pub(super) const MAGIC: [u8; 4] = [0x89, b'F', b'B', b'J'];
 const VERSION: u8 = 1;
-/// Length of the header in bytes.
-pub(super) const HEADER: usize = 32;
 /// Maximum length of an original in bytes: the maximum length of a record.
 pub(super) const MAX_JPEG: usize = 256 << 20;
 
@@ -40,8 +37,8 @@ pub(super) fn tile_mcus(h: usize) -> usize {
 /// Reads the fixed header and the JPEG's head from a whole file or a prefix. Returns the header,
 /// the head and the remaining bytes.
 fn split_head(bytes: &[u8]) -> Result<([u8; HEADER], &[u8], &[u8])> {
-    let incomplete = |needed: usize| ImageError::Incomplete {
-        format: Format::Fast,
+    let incomplete = |needed: usize| Error::Incomplete {
+        encoding: Encoding::Fast,
         needed: needed as u64,
         found: bytes.len() as u64,
     };
@@ -53,7 +50,7 @@ fn split_head(bytes: &[u8]) -> Result<([u8; HEADER], &[u8], &[u8])> {
     let (version, set, reserved) = (header[4], header[5], &header[6..8]);
     if version != VERSION || usize::from(set) > SETS {
         let what = format!("version {version} with table set {set}");
-        return Err(ImageError::unsupported(Format::Fast, what));
+        return Err(Error::unsupported(Encoding::Fast, what));
     }
     if reserved != [0; 2] {
         return Err(damaged("bytes 6 and 7 are not zero"));
@@ -80,7 +77,7 @@ fn number(header: &[u8; HEADER], at: usize) -> usize {
 impl<'a> File<'a> {
     /// Reads a whole file and verifies its checksum.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Self> {
-        let cut = || ImageError::truncated(Format::Fast, "the tables before the tiles");
+        let cut = || Error::truncated(Encoding::Fast, "the tables before the tiles");
         let (header, head, rest) = split_head(bytes)?;
         let length = number(&header, 8);
         if length > MAX_JPEG {
@@ -100,7 +97,7 @@ impl<'a> File<'a> {
             .map(|n| u64::from(u16::from_le_bytes(*n)))
             .sum();
         if total > tiles.len() as u64 {
-            return Err(ImageError::truncated(Format::Fast, "the tiles"));
+            return Err(Error::truncated(Encoding::Fast, "the tiles"));
         }
         if total < tiles.len() as u64 {
             return Err(damaged("bytes follow the last tile"));

@@ -4,38 +4,21 @@
 use super::file::File;
 use super::read::{Reader, Tiles};
 use super::scan_encoder::ScanEncoder;
-use super::{damaged, refused};
-use crate::error::Result;
-use crate::format::{Format, probe, sniff};
+use super::{damaged, header, refused};
 use crate::jpeg::baseline::Baseline;
 use crate::jpeg::baseline::blocks::{Blocks, McuWindow};
+use crate::jpeg::error::Result;
 use crate::jpeg::limits::Limits;
 use crate::jpeg::markers::{self, DHT, SOS};
 use crate::jpeg::writer::{CodeTables, Writer};
-use std::borrow::Cow;
-
-/// Returns an image in a standard format: [restores](restore_fast) a fast image, and returns all
-/// other bytes unchanged.
-///
-/// # Errors
-/// As [`restore_fast`].
-pub fn standard_image<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>> {
-    match sniff(bytes) {
-        Some(Format::Fast) => restore_fast(bytes, limits).map(Cow::Owned),
-        _ => Ok(Cow::Borrowed(bytes)),
-    }
-}
 
 /// Restores the JPEG from which a fast image was encoded, byte for byte.
 ///
 /// # Errors
-/// [`ImageError`](crate::ImageError) if these bytes are not a fast image, or are damaged. A
+/// [`Error`](crate::Error) if these bytes are not a fast image, or are damaged. A
 /// successful result is the original: its length and CRC-32C are verified.
 pub fn restore_fast(bytes: &[u8], limits: &Limits) -> Result<Vec<u8>> {
-    let format = probe(bytes, limits)?.format;
-    if format != Format::Fast {
-        return Err(damaged("it does not begin as a fast image"));
-    }
+    header(bytes)?.check(limits)?;
     let mut out = Vec::new();
     let (mut baseline, mut reader) = (Baseline::default(), Reader::default());
     restore(bytes, &mut baseline, &mut reader, &mut out)?;

@@ -173,8 +173,9 @@ fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> boo
 mod tests {
     use super::super::encode::FastEncoder;
     use super::*;
+    use crate::jpeg::fast::{FastCoding, restore_fast};
+    use crate::jpeg::limits::Limits;
     use crate::jpeg::writer::{CodeTables, Writer};
-    use crate::{FastCoding, Limits};
     use libjpeg_turbo_rs::{Encoder, PixelFormat};
 
     /// Returns a gray JPEG of one block, up to its scan, with the standard Huffman tables.
@@ -219,7 +220,7 @@ mod tests {
     fn comes_back(jpeg: &[u8]) -> bool {
         let (mut encoder, limits) = (FastEncoder::default(), Limits::default());
         let fast = encoder.encode(jpeg, FastCoding::Raw, &limits);
-        let restored = fast.map(|fast| crate::restore_fast(&fast, &limits).unwrap());
+        let restored = fast.map(|fast| restore_fast(&fast, &limits).unwrap());
         assert!(restored.as_deref().is_none_or(|restored| restored == jpeg));
         restored.is_some()
     }

@@ -23,10 +23,10 @@ mod tests;
 use super::baseline::bits::Stream;
 use super::baseline::header::Steps;
 use super::baseline::simd::Level;
-use crate::error::{ImageError, Result};
-use crate::format::Format;
-use crate::format::{Canvas, DecodeJob, Outcome, Scratch};
+use crate::jpeg::encoding::Encoding;
+use crate::jpeg::error::{Error, Result};
 use crate::jpeg::limits::Limits;
+use crate::jpeg::region::RegionJob;
 use read::{Depth, ParsedJpeg};
 use scan::Block;
 
@@ -59,37 +59,27 @@ struct Component {
     known: [i8; 64],
 }
 
-/// Decodes a region onto a canvas.
-pub(crate) fn decode(
-    job: &DecodeJob<'_>,
-    scratch: &mut Scratch,
-    canvas: &mut Canvas,
-) -> Result<Outcome> {
-    let general = &mut scratch.jpeg.general;
-    let picture = ParsedJpeg::read(
-        job.bytes,
-        job.limits,
-        Depth::Coefficients(&mut general.stream),
-    )?;
-    if picture.size != (job.probe.width as usize, job.probe.height as usize) {
-        return Err(ImageError::corrupt(Format::Jpeg, "two different sizes"));
+impl General {
+    /// Decodes a region into `out`, three bytes per pixel.
+    pub(crate) fn decode(&mut self, job: &RegionJob<'_>, out: &mut [u8]) -> Result<()> {
+        let depth = Depth::Coefficients(&mut self.stream);
+        let picture = ParsedJpeg::read(job.bytes, job.limits, depth)?;
+        if picture.size != (job.size.0 as usize, job.size.1 as usize) {
+            return Err(Error::corrupt(Encoding::Jpeg, "two different sizes"));
+        }
+        self.render(&picture, job.scale as usize, &job.region, out);
+        Ok(())
     }
-    let (width, height) = (job.region.width as usize, job.region.height as usize);
-    canvas.reset(width, height);
-    let out = &mut canvas.data[..width * height * 3];
-    general.render(&picture, job.scale as usize, &job.region, out);
-    Ok(Outcome::Done)
+
+    /// Checks that a JPEG can be decoded, by reading the codes of all its scans.
+    pub(crate) fn check_codes(&mut self, bytes: &[u8], limits: &Limits) -> Result<()> {
+        let depth = Depth::Coefficients(&mut self.stream);
+        ParsedJpeg::read(bytes, limits, depth).map(drop)
+    }
 }
 
 /// Checks from its markers that a JPEG is of a supported kind. For a file with a single scan this
 /// stops before the scan; for other files it skips the data between markers.
 pub(crate) fn check_structure(bytes: &[u8], limits: &Limits) -> Result<()> {
     ParsedJpeg::read(bytes, limits, Depth::Structure).map(drop)
-}
-
-/// Checks that a JPEG can be decoded, by reading the codes of all its scans. `probe` is the result
-/// of [`probe`](crate::probe()).
-pub(crate) fn check_codes(general: &mut General, bytes: &[u8], limits: &Limits) -> Result<()> {
-    let depth = Depth::Coefficients(&mut general.stream);
-    ParsedJpeg::read(bytes, limits, depth).map(drop)
 }

@@ -3,13 +3,13 @@
 use super::Component;
 use super::huffman::{Codes, Kind};
 use super::scan::{self, Band, Member, Scan};
-use crate::error::{ImageError, Result};
-use crate::format::{Color, Format};
 use crate::jpeg::baseline::bits::Stream;
 use crate::jpeg::baseline::entropy::ZIGZAG;
 use crate::jpeg::baseline::header::Steps;
+use crate::jpeg::encoding::Encoding;
+use crate::jpeg::error::{Error, Result};
 use crate::jpeg::limits::Limits;
-use crate::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS, Segment};
+use crate::jpeg::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, EOI, SOF2, SOS, Segment};
 
 /// Maximum number of blocks per MCU of an interleaved scan.
 const MCU_BLOCKS: usize = 10;
@@ -36,7 +36,7 @@ pub(super) struct ParsedJpeg {
     pub(super) components: Vec<Component>,
     /// The largest sampling factors of all components, horizontally and vertically.
     pub(super) most: (usize, usize),
-    pub(super) color: Color,
+    pub(super) color: ColorModel,
     /// Whether missing coefficients are estimated by block smoothing.
     pub(super) smooth: bool,
 }
@@ -72,12 +72,12 @@ struct Selector {
     ac: usize,
 }
 
-fn corrupt(what: impl Into<String>) -> ImageError {
-    ImageError::corrupt(Format::Jpeg, what)
+fn corrupt(what: impl Into<String>) -> Error {
+    Error::corrupt(Encoding::Jpeg, what)
 }
 
-fn unsupported(what: impl Into<String>) -> ImageError {
-    ImageError::unsupported(Format::Jpeg, what)
+fn unsupported(what: impl Into<String>) -> Error {
+    Error::unsupported(Encoding::Jpeg, what)
 }
 
 impl ParsedJpeg {
@@ -120,7 +120,7 @@ impl Reader<'_> {
         loop {
             let segment = match jpeg::segment(self.bytes, at) {
                 // After a scan, the end marker may be missing if the image is complete otherwise.
-                Err(ImageError::Incomplete { .. }) if self.scans > 0 => {
+                Err(Error::Incomplete { .. }) if self.scans > 0 => {
                     return self.finish(false);
                 }
                 other => other?,
@@ -148,7 +148,7 @@ impl Reader<'_> {
         };
         if !ended && picture.components.iter().any(missing) {
             let what = "the file ends inside the image data";
-            return Err(ImageError::truncated(Format::Jpeg, what));
+            return Err(Error::truncated(Encoding::Jpeg, what));
         }
         picture.smooth = self.progressive && super::smooth::is_useful(&picture.components);
         Ok(picture)
@@ -231,7 +231,7 @@ impl Reader<'_> {
             size: (width, height),
             components,
             most: (h, v),
-            color: Color::Gray,
+            color: ColorModel::Gray,
             smooth: false,
         });
         Ok(())

@@ -3,11 +3,11 @@
 use super::read::ParsedJpeg;
 use super::smooth::Row;
 use super::{Component, General};
-use crate::format::Color;
 use crate::jpeg::baseline::entropy::{PAIR, SECOND, TAIL};
 use crate::jpeg::baseline::header::Steps;
 use crate::jpeg::baseline::simd::Level;
 use crate::jpeg::baseline::upsample;
+use crate::jpeg::markers::ColorModel;
 use crate::jpeg::region::Region;
 use std::ops::Range;
 
@@ -189,16 +189,16 @@ impl Plane {
 }
 
 /// Converts a row of each component to RGB pixels.
-fn paint(level: Level, color: Color, rows: &[&[u8]], out: &mut [u8]) {
+fn paint(level: Level, color: ColorModel, rows: &[&[u8]], out: &mut [u8]) {
     match (color, rows) {
-        (Color::YCbCr | Color::Ycck, &[y, cb, cr, ..]) => level.ycc(y, cb, cr, out),
+        (ColorModel::YCbCr | ColorModel::Ycck, &[y, cb, cr, ..]) => level.ycc(y, cb, cr, out),
         (_, &[first, second, third, ..]) => level.interleave([first, second, third], out),
         (_, &[gray, ..]) => level.interleave([gray; 3], out),
         _ => {}
     }
     // Inks are stored inverted, as Adobe does: 255 means no ink. YCCK stores the complement of these values.
     if let &[_, _, _, black] = rows {
-        let flip = if color == Color::Ycck { 255 } else { 0 };
+        let flip = if color == ColorModel::Ycck { 255 } else { 0 };
         for (pixel, &black) in out.chunks_exact_mut(3).zip(black) {
             for value in pixel {
                 *value = (u16::from(*value ^ flip) * u16::from(black) / 255) as u8;

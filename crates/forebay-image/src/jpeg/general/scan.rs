@@ -2,10 +2,10 @@
 
 use super::Component;
 use super::huffman::{Codes, extra, signed};
-use crate::error::{ImageError, Result};
-use crate::format::Format;
 use crate::jpeg::baseline::bits::{Bits, Stream, Window};
 use crate::jpeg::baseline::entropy::ZIGZAG;
+use crate::jpeg::encoding::Encoding;
+use crate::jpeg::error::{Error, Result};
 
 /// The coefficients of a block, row by row.
 pub(super) type Block = [i16; 64];
@@ -124,24 +124,24 @@ impl Scan<'_> {
                 stream.open(self.bytes, end, 0, usize::MAX);
                 Ok(())
             }
-            Some(_) => Err(ImageError::corrupt(
-                Format::Jpeg,
+            Some(_) => Err(Error::corrupt(
+                Encoding::Jpeg,
                 format!("restart marker {markers} of a scan is missing"),
             )),
             None => Err(self.damage(stream)),
         }
     }
 
-    fn damage(&self, stream: &Stream) -> ImageError {
+    fn damage(&self, stream: &Stream) -> Error {
         if !stream.overrun() {
-            return ImageError::corrupt(Format::Jpeg, "bits that are no Huffman code");
+            return Error::corrupt(Encoding::Jpeg, "bits that are no Huffman code");
         }
         let what = if next_marker(self.bytes, stream.unread()).is_some() {
             "a scan ends before its last block"
         } else {
             "the file ends inside the image data"
         };
-        ImageError::truncated(Format::Jpeg, what)
+        Error::truncated(Encoding::Jpeg, what)
     }
 }
 

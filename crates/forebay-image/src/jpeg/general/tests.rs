@@ -2,7 +2,7 @@
 //! and regions, and with the baseline decoder.
 
 use super::*;
-use crate::format::probe;
+use crate::jpeg::header::JpegHeader;
 use crate::jpeg::region::{Region, RgbImage};
 use std::path::PathBuf;
 
@@ -73,7 +73,7 @@ fn unusual_kinds_equal_pillow_at_every_scale_and_level() {
         };
         let [scale, width, height] = [scale, width, height].map(|n| n.parse::<u32>().unwrap());
         let bytes = std::fs::read(folder().join(name)).unwrap();
-        let header = probe(&bytes, &Limits::default()).unwrap();
+        let header = JpegHeader::of_jpeg(&bytes).unwrap();
         let size = (header.width.div_ceil(scale), header.height.div_ceil(scale));
         assert_eq!(size, (width, height), "{line}");
         for level in Level::all() {
