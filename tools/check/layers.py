@@ -20,7 +20,7 @@ from module_cycles import cyclic_edges, dependencies, public_types
 
 # From the bottom up. A crate may depend on crates of lower layers only.
 LAYERS = [
-    ["forebay-shard", "forebay-batch"],
+    ["forebay-shard", "forebay-batch", "forebay-jpeg"],
     ["forebay-store", "forebay-image", "forebay-wire", "forebay-options"],
     ["forebay-cache", "forebay-staging"],
     ["forebay-formats", "forebay-synthetic"],
@@ -37,7 +37,8 @@ LAYERS = [
 FORBIDDEN = {
     "forebay-shard": ["tokio", "object_store", "prost", "rustls"],
     "forebay-synthetic": ["tokio", "object_store"],
-    "forebay-client": ["object_store", "forebay-image", "forebay-loader"],
+    "forebay-client": ["object_store", "forebay-image", "forebay-jpeg", "forebay-loader"],
+    "forebay-jpeg": ["libjpeg-turbo-rs", "rayon", "serde"],
     "forebay-batch": ["rustls", "prost", "tokio"],
     "forebay-loader": ["forebay-server", "forebay-client", "forebay-wire", "prost", "rustls", "tokio"],
     "forebay-server": ["forebay-client", "forebay-cli"],

@@ -9,7 +9,7 @@ import pathlib
 import struct
 import sys
 
-TABLES = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-image/src/format/jpeg/fast/tables.bin"
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-jpeg/src/fast/tables.bin"
 CONTEXTS = 18
 ROOM = 16
 """Blocks of the first component in a row of a tile."""

@@ -10,9 +10,9 @@ use crate::decode::{Decoder, Opened};
 use crate::error::{ImageError, Result};
 use crate::format::{Color, Format, Probe};
 use crate::guard::catch_panic;
-use crate::jpeg::region::{Region, RgbImage};
 use crate::output::Layout;
 use crate::resize::ResizePlan;
+use forebay_jpeg::{Region, RgbImage};
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 
 /// Density in the JFIF header, in pixels per inch; the default of TensorFlow's `encode_jpeg`.

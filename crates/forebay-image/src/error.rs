@@ -1,7 +1,7 @@
 //! Errors about an image. They name expected and found values; the caller adds file and record.
 
 use crate::file_format::Format;
-use crate::jpeg::error::Error;
+use forebay_jpeg::Error;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, ImageError>;
@@ -174,6 +174,11 @@ impl From<Error> for ImageError {
                 height,
                 image_width,
                 image_height,
+            },
+            // The enum may get more variants.
+            other => Self::Decoder {
+                format: Format::Jpeg,
+                what: other.to_string(),
             },
         }
     }

@@ -26,7 +26,6 @@ mod file_format;
 mod format;
 pub mod geometry;
 mod guard;
-mod jpeg;
 mod mix;
 pub mod ops;
 mod options;
@@ -42,15 +41,15 @@ mod transform;
 pub use decode::{Decoder, check_mask, decode_mask};
 pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
+pub use forebay_jpeg::{
+    FastCoding, FastEncoder, Limits, Region, RgbImage, SeekDensity, SeekPointBuilder,
+    build_seek_points, restore_fast,
+};
 pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, standard_image,
     trailing_bytes,
 };
 pub use guard::catch_panic;
-pub use jpeg::baseline::{SeekDensity, SeekPointBuilder, build_seek_points};
-pub use jpeg::fast::{FastCoding, FastEncoder, restore_fast};
-pub use jpeg::limits::Limits;
-pub use jpeg::region::{Region, RgbImage};
 pub use mix::{BatchMix, BatchTransform, Mixing};
 pub use ops::{Compose, Op, Size};
 pub use options::{DecodeOptions, ResizeLike};

@@ -1,7 +1,7 @@
 //! Decoding options that affect pixels, apart from the transform.
 
 use crate::error::{ImageError, Result};
-use crate::jpeg::limits::Limits;
+use forebay_jpeg::Limits;
 use std::fmt;
 use std::str::FromStr;
 

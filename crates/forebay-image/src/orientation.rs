@@ -6,7 +6,7 @@
 
 use crate::format::{Format, Probe};
 use crate::geometry::SpatialStep;
-use crate::jpeg::region::Region;
+use forebay_jpeg::Region;
 
 /// The EXIF tag of the orientation, and the integer types of TIFF.
 const ORIENTATION: u16 = 0x0112;

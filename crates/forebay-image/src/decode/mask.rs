@@ -3,7 +3,7 @@
 use crate::error::{ImageError, Result};
 use crate::format::{Color, Format, decode_png_ids, probe};
 use crate::geometry::Mask;
-use crate::jpeg::limits::Limits;
+use forebay_jpeg::Limits;
 
 /// Checks from the header whether [`decode_mask`] can decode a mask. Returns its width and height.
 ///

@@ -13,12 +13,11 @@ pub(crate) use picture::ImageGeometry as Opened;
 use crate::error::{ImageError, Result};
 use crate::format::{Canvas, DecodeJob, Format, FormatDecoder, Outcome, Probe, Scratch, probe};
 use crate::guard::catch_panic;
-use crate::jpeg::limits::Limits;
-use crate::jpeg::region::{Region, RgbImage};
 use crate::options::DecodeOptions;
 use crate::output::{Converter, Layout};
 use crate::pixels::PixelBuffer;
 use crate::resize::Resizer;
+use forebay_jpeg::{Limits, Region, RgbImage};
 use std::any::Any;
 use std::time::Duration;
 

@@ -4,10 +4,10 @@ use super::Decoder;
 use crate::error::Result;
 use crate::format::{Canvas, FormatDecoder, Probe, probe};
 use crate::geometry::SpatialMap;
-use crate::jpeg::region::Region;
 use crate::orientation::Orientation;
 use crate::output::Layout;
 use crate::resize::{ResizePlan, Source};
+use forebay_jpeg::Region;
 use std::time::{Duration, Instant};
 
 /// Decode scales (denominators) of formats with scaled decoding, the smallest result first.

@@ -2,10 +2,8 @@
 
 use super::Probe;
 use crate::error::Result;
-use crate::jpeg::decoder::Decoders;
-use crate::jpeg::limits::Limits;
-use crate::jpeg::region::{Region, RgbImage};
-use crate::jpeg::rows::Rows;
+use forebay_jpeg::internals::{Decoders, Rows};
+use forebay_jpeg::{Limits, Region, RgbImage};
 
 /// One decoder of a format.
 pub(crate) struct FormatDecoder {

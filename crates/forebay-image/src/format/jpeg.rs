@@ -5,14 +5,10 @@ use super::{
     Sniff, ends_with, sniff,
 };
 use crate::error::Result;
-use crate::jpeg::decoder::{check_structure, exif, image_end, read_header};
-use crate::jpeg::encoding::Encoding;
-use crate::jpeg::fast::restore_fast;
-use crate::jpeg::header::decoded_bytes_per_pixel;
-use crate::jpeg::limits::Limits;
-use crate::jpeg::markers::{ColorModel, EOI};
-use crate::jpeg::region::RegionJob;
-use crate::jpeg::rows::{Memory, Rows};
+use forebay_jpeg::internals::{EOI, Memory, RegionJob, Rows, decoded_bytes_per_pixel};
+use forebay_jpeg::{
+    ColorModel, Encoding, Limits, check_structure, exif, image_end, read_header, restore_fast,
+};
 use std::borrow::Cow;
 
 /// One of the encodings in the table of formats.

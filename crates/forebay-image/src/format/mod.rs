@@ -20,8 +20,7 @@ pub(crate) use png::decode_ids as decode_png_ids;
 use crate::error::{ImageError, Result};
 pub use crate::file_format::Format;
 use crate::file_format::formats;
-use crate::jpeg::encoding::Encoding;
-use crate::jpeg::limits::Limits;
+use forebay_jpeg::{Encoding, Limits};
 pub use jpeg::standard_image;
 use std::fmt;
 

@@ -240,7 +240,7 @@ fn open(bytes: &[u8], limit: u64, wanted: Transformations) -> Result<Reader<Curs
 pub(crate) fn decode_ids(
     bytes: &[u8],
     probe: &Probe,
-    limits: &crate::jpeg::limits::Limits,
+    limits: &forebay_jpeg::Limits,
 ) -> Result<MaskIds> {
     if matches!(probe.color, Color::GrayAlpha | Color::Rgba)
         || (probe.bits, probe.channels) == (16, 3)

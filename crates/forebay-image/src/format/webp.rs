@@ -7,7 +7,7 @@
 use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff};
 use crate::error::{ImageError, Result};
-use crate::jpeg::markers::EXIF;
+use forebay_jpeg::internals::EXIF;
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
 

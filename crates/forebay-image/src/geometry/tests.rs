@@ -2,10 +2,10 @@
 //! tools/golden/make_golden_geometry.py).
 
 use super::*;
-use crate::jpeg::region::Region;
 use crate::ops::{inverse_matrix, middle};
 use crate::pixels::rotation;
 use crate::resize::{CropPlan, ResizePlan};
+use forebay_jpeg::Region;
 
 fn table(name: &str) -> Vec<Vec<String>> {
     let path = format!(

@@ -5,8 +5,8 @@ use super::parameters::{self, Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry, Op, Part};
 use crate::error::Result;
 use crate::geometry::Tracking;
-use crate::jpeg::region::Region;
 use crate::random::SampleSeed;
+use forebay_jpeg::Region;
 use serde::{Deserialize, Serialize};
 
 /// Crops the center, with this height and width, of the image or of the preceding resize. Where the

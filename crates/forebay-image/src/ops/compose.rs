@@ -4,11 +4,11 @@
 use super::{Frame, Op, Part, Size};
 use crate::error::{Result, invalid};
 use crate::geometry::{SpatialMap, Tracking};
-use crate::jpeg::region::Region;
 use crate::output::{Normalize, Output};
 use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::resize::{CropPlan, ResizePlan};
+use forebay_jpeg::Region;
 
 /// Maximum number of ops in a list. Longer lists have no use, and a spec from an unauthenticated
 /// client must not cause hours of work.

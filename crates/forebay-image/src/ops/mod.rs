@@ -62,10 +62,10 @@ pub use trivial_augment_wide::TrivialAugmentWide;
 
 use crate::error::{Result, invalid};
 use crate::geometry::{SpatialStep, Tracking};
-use crate::jpeg::region::Region;
 use crate::output::{Normalize, Output};
 use crate::pixels::PixelBuffer;
 use crate::random::{Draws, Purpose, SampleSeed};
+use forebay_jpeg::Region;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

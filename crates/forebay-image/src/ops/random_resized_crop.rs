@@ -5,8 +5,8 @@ use super::parameters::{self, Bounds, Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry, Part};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
-use crate::jpeg::region::Region;
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
+use forebay_jpeg::Region;
 use serde::{Deserialize, Serialize};
 
 /// A random crop, resized to `size`.

@@ -5,8 +5,8 @@ use super::parameters::{Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry, Op, Part, check_side};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
-use crate::jpeg::region::Region;
 use crate::random::SampleSeed;
+use forebay_jpeg::Region;
 use serde::{Deserialize, Serialize};
 
 /// Resizes the whole image.

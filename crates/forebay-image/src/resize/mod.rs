@@ -25,11 +25,11 @@ mod passes;
 mod portable;
 
 use crate::geometry::{SpatialMap, SpatialStep};
-use crate::jpeg::region::Region;
 use crate::options::ResizeLike;
 use crate::output::Layout;
 use axis::Axis;
 pub(crate) use axis::Source;
+use forebay_jpeg::Region;
 use linear::Linear;
 pub(crate) use passes::Passes;
 
@@ -279,7 +279,7 @@ impl Resizer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jpeg::rows::{Room, Rows};
+    use forebay_jpeg::internals::{Room, Rows};
     use proptest::prelude::*;
 
     fn resize(

@@ -8,9 +8,9 @@ use super::portable;
 use super::{Level, Middle, Resizer, STRIP};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use crate::jpeg::rows::{Room, Rows};
 use crate::options::ResizeLike;
 use crate::output::Layout;
+use forebay_jpeg::internals::{Room, Rows};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 

@@ -15,9 +15,8 @@ use crate::decode::Decoder;
 use crate::error::{ImageError, Result};
 use crate::format::{Format, probe};
 use crate::guard::catch_panic;
-use crate::jpeg::limits::Limits;
-use crate::jpeg::markers::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS};
-use crate::jpeg::varint::{put_varint, varint};
+use forebay_jpeg::Limits;
+use forebay_jpeg::internals::{self as jpeg, DHT, DQT, DRI, EOI, SOF2, SOS, put_varint, varint};
 use libjpeg_turbo_rs::{JpegCoefficients, read_coefficients, write_coefficients_optimized};
 use scans::Scans;
 

@@ -2,7 +2,7 @@
 //! libjpeg does where the standard leaves a choice.
 
 use super::{DHT, DRI, SOF2, SOS};
-use crate::jpeg::writer::{CodeTables, Codes, Writer};
+use forebay_jpeg::internals::{BitWriter, CodeTables, Codes};
 use libjpeg_turbo_rs::JpegCoefficients;
 
 /// Maximum number of blocks without a further coefficient that one code can represent.
@@ -150,7 +150,7 @@ impl<'a> Scans<'a> {
         } else {
             self.mcus
         };
-        let mut writer = Writer::new(out);
+        let mut writer = BitWriter::new(out);
         let mut run = Run::default();
         let mut predictors = [0i32; 4];
         let mut restarts = 0usize;
@@ -213,7 +213,7 @@ impl<'a> Scans<'a> {
     }
 
     /// Encodes a block in the first scan of a band.
-    fn first(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+    fn first(&self, block: &[i16; 64], run: &mut Run, writer: &mut BitWriter<'_>) -> Option<()> {
         let mut zeros = 0;
         for &coefficient in &block[self.scan.band.0..=self.scan.band.1] {
             // Magnitudes are shifted, so that values near zero become zero on both sides.
@@ -247,7 +247,7 @@ impl<'a> Scans<'a> {
     }
 
     /// Encodes a block in a later scan of a band, which adds one bit of each coefficient.
-    fn refine(&self, block: &[i16; 64], run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+    fn refine(&self, block: &[i16; 64], run: &mut Run, writer: &mut BitWriter<'_>) -> Option<()> {
         let (from, to) = self.scan.band;
         let magnitude = |coefficient: i16| coefficient.unsigned_abs() >> self.scan.low;
         let band = &block[from..=to];
@@ -293,7 +293,7 @@ impl<'a> Scans<'a> {
     }
 
     /// Writes the code of a run of finished blocks, and the pending bits.
-    fn end_run(&self, run: &mut Run, writer: &mut Writer<'_>) -> Option<()> {
+    fn end_run(&self, run: &mut Run, writer: &mut BitWriter<'_>) -> Option<()> {
         if run.blocks > 0 {
             let size = 31 - run.blocks.leading_zeros();
             writer.code(self.ac()?, size << 4)?;

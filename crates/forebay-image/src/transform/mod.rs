@@ -14,11 +14,11 @@ pub use train::TrainTransform;
 use crate::decode::Decoder;
 use crate::error::{ImageError, Result, invalid};
 use crate::geometry::Tracking;
-use crate::jpeg::region::{Region, RgbImage};
 use crate::ops::{Compose, Op, Size, check_side};
 use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
 use crate::resize::{CropPlan, ResizePlan, Resizer};
+use forebay_jpeg::{Region, RgbImage};
 use std::time::Instant;
 
 /// The conversion of an image to a sample of fixed size. The decoder's [`ResizeLike`](crate::ResizeLike)

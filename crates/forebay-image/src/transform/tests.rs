@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::geometry::{Mask, MaskIds, SpatialMap, SpatialStep, Tracking};
-use crate::jpeg::limits::Limits;
 use crate::ops::*;
 use crate::output::{Converter, Normalize};
 use crate::pixels::{AffineParams, PixelBuffer};
+use forebay_jpeg::Limits;
 
 mod geometry;
 

@@ -1,10 +1,10 @@
 //! RandomResizedCrop and a random flip, as in torchvision.
 
 use crate::error::Result;
-use crate::jpeg::region::Region;
 use crate::ops::{check_crop, check_probability, check_side, random_region};
 use crate::random::{Draws, Purpose, SampleSeed};
 use crate::resize::{CropPlan, ResizePlan};
+use forebay_jpeg::Region;
 use serde::{Deserialize, Serialize};
 
 /// Crops a random part, resizes it to a square, and flips it with a probability.

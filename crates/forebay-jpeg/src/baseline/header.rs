@@ -1,0 +1,357 @@
+//! Reads markers and tables before the entropy-coded data, and detects files that this decoder
+//! supports. Other files are declined with a reason and left to the general decoder, which
+//! returns precise errors for damaged files.
+
+use super::entropy::{Tables, ZIGZAG};
+use super::huffman::Table;
+use super::multi_symbol::MultiSymbolTable;
+use super::symbol::Kind;
+use crate::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, SOS, Segment};
+
+/// Reason why the decoder declines a file.
+pub(super) type Foreign = &'static str;
+
+/// Markers of baseline and extended sequential frames with Huffman codes.
+const SOF0: u8 = 0xc0;
+const SOF1: u8 = 0xc1;
+
+/// Color of the decoded planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Output {
+    /// One plane, repeated in three channels.
+    #[default]
+    Gray,
+    /// Three planes to be converted to RGB.
+    YCbCr,
+    /// Three planes that are RGB.
+    Rgb,
+}
+
+/// Number of luma samples per chroma sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sampling {
+    /// Horizontally: 1, 2 or 4.
+    pub(super) h: usize,
+    /// Vertically: 1 or 2.
+    pub(super) v: usize,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { h: 1, v: 1 }
+    }
+}
+
+/// Maximum number of blocks per MCU: four of luma and two of chroma.
+pub(super) const MCU_BLOCKS: usize = 6;
+
+/// A component of the scan.
+#[derive(Debug, Clone, Copy, Default)]
+struct Component {
+    id: u8,
+    quantisation: usize,
+    dc: usize,
+    ac: usize,
+}
+
+/// Quantization steps of the coefficients, row by row. They are unsigned; products are taken modulo
+/// 2^16, as in libjpeg-turbo's SIMD code, so the sign does not matter.
+pub(crate) type Steps = [i16; 64];
+
+/// The header of the current file; tables are kept from file to file.
+#[derive(Debug)]
+pub(super) struct Header {
+    pub(super) width: usize,
+    pub(super) height: usize,
+    /// Number of components: one or three.
+    pub(super) components: usize,
+    pub(super) sampling: Sampling,
+    pub(super) output: Output,
+    /// MCUs between restart markers; 0 without restart markers.
+    pub(super) restart_interval: usize,
+    /// Offset of the entropy-coded data.
+    pub(super) scan: usize,
+    component: [Component; 3],
+    steps: [Steps; 4],
+    dc: [Table; 4],
+    ac: [Table; 4],
+}
+
+impl Default for Header {
+    fn default() -> Self {
+        Self {
+            width: 0,
+            height: 0,
+            components: 0,
+            sampling: Sampling::default(),
+            output: Output::default(),
+            restart_interval: 0,
+            scan: 0,
+            component: Default::default(),
+            steps: [[0; 64]; 4],
+            dc: std::array::from_fn(|_| Table::new(Kind::Dc)),
+            ac: std::array::from_fn(|_| Table::new(Kind::Ac)),
+        }
+    }
+}
+
+/// The tables defined so far in this file; the tables of an earlier file must not be used.
+#[derive(Default)]
+struct Seen {
+    steps: [bool; 4],
+    dc: [bool; 4],
+    ac: [bool; 4],
+    frame: bool,
+    jfif: bool,
+    adobe: Option<u8>,
+}
+
+impl Header {
+    /// Reads everything before the first scan's data.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        self.read_parts(bytes, true)
+    }
+
+    /// As [`Header::read`], but ignores Huffman tables, because the file has no scan.
+    pub(super) fn read_without_codes(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
+        self.read_parts(bytes, false)
+    }
+
+    fn read_parts(&mut self, bytes: &[u8], with_codes: bool) -> Result<(), Foreign> {
+        if !bytes.starts_with(&[0xff, 0xd8]) {
+            return Err("no start of image");
+        }
+        let mut seen = Seen {
+            dc: [!with_codes; 4],
+            ac: [!with_codes; 4],
+            ..Seen::default()
+        };
+        self.restart_interval = 0;
+        let mut at = 2;
+        loop {
+            let segment = jpeg::segment(bytes, at).map_err(|_| "damaged markers")?;
+            at = segment.end;
+            seen.jfif |= jpeg::is_jfif(&segment);
+            seen.adobe = jpeg::adobe_transform(&segment).or(seen.adobe);
+            let payload = segment.payload;
+            match segment.marker {
+                SOF0 | SOF1 if seen.frame => return Err("two frames"),
+                SOF0 | SOF1 => {
+                    self.frame(payload)?;
+                    seen.frame = true;
+                }
+                DHT if with_codes => self.huffman_tables(payload, &mut seen)?,
+                DQT => self.quantisation(payload, &mut seen)?,
+                DRI => match *payload {
+                    [high, low] => {
+                        self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
+                    }
+                    _ => return Err("odd restart interval"),
+                },
+                SOS => {
+                    self.scan = at;
+                    return self.scan_header(&segment, &seen);
+                }
+                DHT | 0xe0..=0xef | 0xfe => {}
+                // Progressive, lossless, hierarchical, arithmetic and other kinds.
+                _ => return Err("a marker of another kind of JPEG"),
+            }
+        }
+    }
+
+    fn frame(&mut self, payload: &[u8]) -> Result<(), Foreign> {
+        let &[8, h1, h0, w1, w0, components, ref rest @ ..] = payload else {
+            return Err("not 8 bits a sample");
+        };
+        self.width = usize::from(u16::from_be_bytes([w1, w0]));
+        self.height = usize::from(u16::from_be_bytes([h1, h0]));
+        self.components = usize::from(components);
+        if self.width == 0 || self.height == 0 {
+            return Err("no size");
+        }
+        if !matches!(self.components, 1 | 3) || rest.len() != 3 * self.components {
+            return Err("not one or three components");
+        }
+        let mut sampling = [Sampling::default(); 3];
+        for (i, description) in rest.chunks_exact(3).enumerate() {
+            let &[id, factors, quantisation] = description else {
+                return Err("odd frame header");
+            };
+            sampling[i] = Sampling {
+                h: usize::from(factors >> 4),
+                v: usize::from(factors & 15),
+            };
+            self.component[i] = Component {
+                id,
+                quantisation: usize::from(quantisation),
+                ..Component::default()
+            };
+        }
+        self.sampling = if self.components == 1 {
+            // The scan of a single component is not interleaved, so its sampling factors do not matter.
+            if !(1..=4).contains(&sampling[0].h) || !(1..=4).contains(&sampling[0].v) {
+                return Err("odd sampling factors");
+            }
+            Sampling::default()
+        } else {
+            let unit = Sampling::default();
+            if sampling[1] != unit || sampling[2] != unit {
+                return Err("odd sampling factors");
+            }
+            match (sampling[0].h, sampling[0].v) {
+                (1 | 2, 1 | 2) | (4, 1) => sampling[0],
+                _ => return Err("odd sampling factors"),
+            }
+        };
+        Ok(())
+    }
+
+    fn huffman_tables(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
+        const SHORT: Foreign = "damaged Huffman table";
+        while let Some((&target, rest)) = payload.split_first() {
+            let (counts, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
+            let codes = counts.iter().map(|&n| usize::from(n)).sum();
+            let (symbols, rest) = rest.split_at_checked(codes).ok_or(SHORT)?;
+            let place = usize::from(target & 15);
+            let (tables, seen) = match target >> 4 {
+                0 => (&mut self.dc, &mut seen.dc),
+                1 => (&mut self.ac, &mut seen.ac),
+                _ => return Err(SHORT),
+            };
+            let table = tables.get_mut(place).ok_or(SHORT)?;
+            table.define(counts, symbols).ok_or(SHORT)?;
+            seen[place] = true;
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn quantisation(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
+        const SHORT: Foreign = "damaged quantisation table";
+        while let Some((&target, rest)) = payload.split_first() {
+            let place = usize::from(target & 15);
+            let wide = match target >> 4 {
+                0 => false,
+                1 => true,
+                _ => return Err(SHORT),
+            };
+            let table = self.steps.get_mut(place).ok_or(SHORT)?;
+            let (steps, rest) = rest
+                .split_at_checked(if wide { 128 } else { 64 })
+                .ok_or(SHORT)?;
+            for (i, &natural) in ZIGZAG.iter().enumerate() {
+                let step = if wide {
+                    u16::from_be_bytes([steps[2 * i], steps[2 * i + 1]])
+                } else {
+                    u16::from(steps[i])
+                };
+                table[usize::from(natural)] = step as i16;
+            }
+            seen.steps[place] = true;
+            payload = rest;
+        }
+        Ok(())
+    }
+
+    fn scan_header(&mut self, segment: &Segment<'_>, seen: &Seen) -> Result<(), Foreign> {
+        if !seen.frame {
+            return Err("a scan without a frame");
+        }
+        let Some((&count, rest)) = segment.payload.split_first() else {
+            return Err("damaged scan header");
+        };
+        if usize::from(count) != self.components {
+            return Err("several scans");
+        }
+        let (selectors, rest) = rest
+            .split_at_checked(2 * self.components)
+            .ok_or("damaged scan header")?;
+        if rest != [0, 63, 0] {
+            return Err("a scan of a part of the coefficients");
+        }
+        let components = &mut self.component[..self.components];
+        for (component, selector) in components.iter_mut().zip(selectors.chunks_exact(2)) {
+            if component.id != selector[0] {
+                return Err("components in another order");
+            }
+            component.dc = usize::from(selector[1] >> 4);
+            component.ac = usize::from(selector[1] & 15);
+            let defined = |tables: &[bool; 4], place: usize| tables.get(place) == Some(&true);
+            if !defined(&seen.dc, component.dc)
+                || !defined(&seen.ac, component.ac)
+                || !defined(&seen.steps, component.quantisation)
+            {
+                return Err("a table that the file does not define");
+            }
+        }
+        let ids: [u8; 3] = self.component.map(|component| component.id);
+        let [a, b, c] = ids;
+        if self.components == 3 && (a == b || b == c || a == c) {
+            return Err("two components of one name");
+        }
+        self.output = match jpeg::color(&ids[..self.components], seen.jfif, seen.adobe) {
+            Some(ColorModel::Gray) => Output::Gray,
+            Some(ColorModel::YCbCr) => Output::YCbCr,
+            Some(ColorModel::Rgb) => Output::Rgb,
+            _ => return Err("other colors"),
+        };
+        Ok(())
+    }
+
+    /// Builds multi-symbol tables, if they are not current. This pays off if enough blocks are
+    /// skipped.
+    pub(super) fn make_multi_symbols(&mut self) {
+        for component in &self.component[..self.components] {
+            self.ac[component.ac].make_multi_symbols();
+        }
+    }
+
+    /// Returns the Huffman tables by component.
+    pub(super) fn tables(&self) -> Tables<'_> {
+        let component = |i: usize| self.component[i.min(self.components - 1)];
+        Tables {
+            dc: std::array::from_fn(|i| &self.dc[component(i).dc]),
+            ac: std::array::from_fn(|i| &self.ac[component(i).ac]),
+            multi_symbols: self.multi_symbols(),
+        }
+    }
+
+    /// Returns the multi-symbols by component, if all of them exist.
+    fn multi_symbols(&self) -> Option<[&MultiSymbolTable; 4]> {
+        let multi_symbols = |i: usize| {
+            let component = self.component[i.min(self.components - 1)];
+            self.ac[component.ac].multi_symbols()
+        };
+        Some([
+            multi_symbols(0)?,
+            multi_symbols(1)?,
+            multi_symbols(2)?,
+            multi_symbols(3)?,
+        ])
+    }
+
+    /// Returns the numbers of a component's DC and AC Huffman tables.
+    pub(super) fn selectors(&self, component: usize) -> (usize, usize) {
+        let component = &self.component[component];
+        (component.dc, component.ac)
+    }
+
+    /// Returns the blocks of a component per MCU: horizontally and vertically.
+    pub(super) fn factors(&self, component: usize) -> (usize, usize) {
+        match component {
+            0 => (self.sampling.h, self.sampling.v),
+            _ => (1, 1),
+        }
+    }
+
+    /// Returns the number of MCUs per row and per column of the image.
+    pub(super) fn mcus(&self) -> (usize, usize) {
+        let Sampling { h, v } = self.sampling;
+        (self.width.div_ceil(8 * h), self.height.div_ceil(8 * v))
+    }
+
+    /// Returns the quantization steps of a component.
+    pub(super) fn steps(&self, component: usize) -> &Steps {
+        &self.steps[self.component[component].quantisation]
+    }
+}
