@@ -26,7 +26,7 @@ LAYERS = [
     ["forebay-formats", "forebay-synthetic"],
     ["forebay-pack", "forebay-loader", "forebay-client"],
     ["forebay-server"],
-    ["forebay-bench"],
+    ["forebay-bench", "forebay-monitor"],
     ["forebay-cli"],
     ["forebay-python", "forebay-lab"],
     ["forebay-rigs"],  # servers for tests; only ever a dev-dependency

@@ -14,12 +14,15 @@ const LONGEST: usize = 400;
 
 /// A recorded event.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
-    pub(crate) at: SystemTime,
+pub struct JournalEntry {
+    /// When it happened.
+    pub at: SystemTime,
     /// Counts events from 1.
-    pub(crate) number: u64,
-    pub(crate) is_trouble: bool,
-    pub(crate) text: String,
+    pub number: u64,
+    /// Whether it is a problem.
+    pub is_trouble: bool,
+    /// The event as a sentence.
+    pub text: String,
 }
 
 #[derive(Default)]
@@ -28,8 +31,8 @@ pub(crate) struct Journal(Mutex<Entries>);
 #[derive(Default)]
 struct Entries {
     count: u64,
-    usual: VecDeque<Entry>,
-    trouble: VecDeque<Entry>,
+    usual: VecDeque<JournalEntry>,
+    trouble: VecDeque<JournalEntry>,
 }
 
 impl Journal {
@@ -51,7 +54,7 @@ impl Journal {
         let is_trouble = event.is_trouble();
         let mut entries = self.lock();
         entries.count += 1;
-        let entry = Entry {
+        let entry = JournalEntry {
             at: SystemTime::now(),
             number: entries.count,
             is_trouble,
@@ -68,10 +71,10 @@ impl Journal {
     }
 
     /// Returns the recorded events, the latest first.
-    pub(crate) fn read(&self) -> Vec<Entry> {
+    pub(crate) fn read(&self) -> Vec<JournalEntry> {
         let entries = self.lock();
         let both = entries.usual.iter().chain(&entries.trouble);
-        let mut all: Vec<Entry> = both.cloned().collect();
+        let mut all: Vec<JournalEntry> = both.cloned().collect();
         drop(entries);
         all.sort_by_key(|entry| std::cmp::Reverse(entry.number));
         all

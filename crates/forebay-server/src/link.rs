@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::wire::{self, error::Kind};
 use forebay_wire::{Buffer, FrameWriter, Message, Peer, Socket};
 
-use crate::snapshot::{Live, Stream, Totals};
+use crate::snapshot::{LiveStream, NameTotals, OpenStream};
 use crate::source::StreamMonitor;
 use crate::stats::ServerStreamStats;
 
@@ -61,7 +61,7 @@ struct Flow {
     /// When the oldest unanswered ping was sent.
     unanswered: Option<Instant>,
     /// The stream, once it is open. The credit in it is not updated.
-    live: Option<Live>,
+    live: Option<LiveStream>,
     /// Until when a stopping server continues to serve this client.
     leaves: Option<Instant>,
 }
@@ -450,17 +450,17 @@ impl Link {
     }
 
     /// Adds the stream of this connection to the totals of its name.
-    pub(crate) fn add_to(&self, totals: &mut Totals) {
+    pub(crate) fn add_to(&self, totals: &mut NameTotals) {
         let reads = self.monitor().map(|monitor| monitor.reads());
         totals.add(&self.counted_stats(), &reads.unwrap_or_default());
         totals.starved_s += self.stats().trainer_starved.as_secs_f64();
     }
 
     /// Returns the stream of this connection with its statistics, if it is open.
-    pub(crate) fn stream(&self) -> Option<Stream> {
+    pub(crate) fn stream(&self) -> Option<OpenStream> {
         let live = self.live()?;
         let monitor = self.monitor();
-        Some(Stream {
+        Some(OpenStream {
             connection: self.id,
             peer: self.peer,
             transport: match (self.socket.local(), self.socket.is_tls()) {
@@ -484,7 +484,7 @@ impl Link {
     }
 
     /// Records that a stream is open.
-    pub(crate) fn opened(&self, live: Live) {
+    pub(crate) fn opened(&self, live: LiveStream) {
         lock(&self.flow).live = Some(live);
     }
 
@@ -496,10 +496,10 @@ impl Link {
     }
 
     /// Returns the stream, if it is open.
-    pub(crate) fn live(&self) -> Option<Live> {
+    pub(crate) fn live(&self) -> Option<LiveStream> {
         let flow = lock(&self.flow);
         let live = flow.live.clone()?;
-        Some(Live {
+        Some(LiveStream {
             credit_bytes: flow.credit,
             ..live
         })

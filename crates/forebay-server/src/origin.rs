@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// The address that limits count. For IPv6 it is the /64 network, since one machine has all of its
 /// addresses.
-pub(crate) fn origin(address: IpAddr) -> IpAddr {
+pub fn origin(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {
             Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into()

@@ -28,26 +28,35 @@ const QUALITY: u8 = 82;
 
 /// The captured samples of one batch.
 #[derive(Debug)]
-pub(crate) struct Preview {
+pub struct Preview {
     /// Counts captures from 1.
-    pub(crate) number: u64,
-    pub(crate) at: SystemTime,
-    pub(crate) rank: u64,
-    pub(crate) epoch: u64,
-    pub(crate) step: u64,
-    pub(crate) samples: Vec<Sample>,
+    pub number: u64,
+    /// When it was captured.
+    pub at: SystemTime,
+    /// The rank whose batch it is.
+    pub rank: u64,
+    /// The epoch of the batch.
+    pub epoch: u64,
+    /// The step of the batch.
+    pub step: u64,
+    /// The first samples of the batch.
+    pub samples: Vec<PreviewSample>,
     form: Form,
 }
 
 /// A sample, with its bytes as stored in the batch.
 #[derive(Debug)]
-pub(crate) struct Sample {
-    pub(crate) sample: u64,
-    pub(crate) label: i64,
+pub struct PreviewSample {
+    /// The number of the sample.
+    pub sample: u64,
+    /// Its label.
+    pub label: i64,
     /// The title of the class, if the dataset names its classes.
-    pub(crate) class: Option<String>,
-    pub(crate) padding: bool,
-    pub(crate) failed: bool,
+    pub class: Option<String>,
+    /// Whether it was added to fill the batch.
+    pub padding: bool,
+    /// Whether it could not be read or decoded.
+    pub failed: bool,
     bytes: Vec<u8>,
 }
 
@@ -213,7 +222,7 @@ impl<'a> PreviewSampler<'a> {
             }
             let flags = batch.flags.get(i).copied().unwrap_or(0);
             let label = batch.labels.get(i).copied().unwrap_or(-1);
-            samples.push(Sample {
+            samples.push(PreviewSample {
                 sample: batch.samples.get(i).copied().unwrap_or(0),
                 label,
                 class: self.class(label),
@@ -236,16 +245,20 @@ impl<'a> PreviewSampler<'a> {
 }
 
 /// A small image of a sample.
-pub(crate) struct Thumbnail {
-    pub(crate) jpeg: Vec<u8>,
-    pub(crate) width: u32,
-    pub(crate) height: u32,
+#[derive(Debug)]
+pub struct Thumbnail {
+    /// A JPEG.
+    pub jpeg: Vec<u8>,
+    /// Its width in pixels.
+    pub width: u32,
+    /// Its height in pixels.
+    pub height: u32,
 }
 
 impl Preview {
     /// Renders the preview of a sample; `None` if its bytes are not a valid image within the
     /// limits.
-    pub(crate) fn thumbnail(&self, sample: &Sample, limits: Limits) -> Option<Thumbnail> {
+    pub fn thumbnail(&self, sample: &PreviewSample, limits: Limits) -> Option<Thumbnail> {
         let small = match &self.form {
             Form::Encoded => {
                 let mut decoder = Decoder::new(limits);

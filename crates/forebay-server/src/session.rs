@@ -17,7 +17,7 @@ use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::previews::PreviewSampler;
 use crate::shared::Shared;
-use crate::snapshot::Live;
+use crate::snapshot::LiveStream;
 use crate::source::{BatchSource, Failure, StreamRequest, StreamSource};
 use crate::stats::{Counters, ServerStreamStats};
 use crate::wire_options;
@@ -156,7 +156,12 @@ impl<'a> Session<'a> {
         let per_epoch = info.batches_per_epoch;
         let global = info.global_batch_size().max(1);
         let first = step(per_epoch, open.epoch, open.position / global);
-        link.opened(Live::new(dataset, server.is_job(dataset), &info, first));
+        link.opened(LiveStream::new(
+            dataset,
+            server.is_job(dataset),
+            &info,
+            first,
+        ));
         let titles = source.describe().class_titles;
         let sampler = PreviewSampler::new(&server.telemetry.previews, dataset, &info, titles);
         let batch_bytes = info.batch_bytes;

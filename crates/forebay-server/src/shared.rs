@@ -20,7 +20,7 @@ use crate::options::ServerOptions;
 use crate::origin::origin;
 use crate::reloadable::Change;
 use crate::sharing::Budget;
-use crate::snapshot::{Snapshot, Stream, Totals};
+use crate::snapshot::{NameTotals, OpenStream, Snapshot};
 use crate::stats::{Counters, ServerStats};
 use crate::telemetry::Telemetry;
 
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) links: Mutex<HashMap<u64, Arc<Link>>>,
     /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
     /// counted exactly once.
-    pub(crate) ended: Mutex<BTreeMap<String, Totals>>,
+    pub(crate) ended: Mutex<BTreeMap<String, NameTotals>>,
     pub(crate) link_gone: Condvar,
     /// When the server began to stop.
     pub(crate) stopped_at: Mutex<Option<Instant>>,
@@ -150,7 +150,7 @@ impl Shared {
         for (name, failures) in self.telemetry.failures() {
             totals.entry(name).or_default().failures = failures;
         }
-        let mut streams: Vec<Stream> = Vec::new();
+        let mut streams: Vec<OpenStream> = Vec::new();
         for stream in open.iter().filter_map(|link| link.stream()) {
             let of_name = totals.entry(stream.live.name.clone()).or_default();
             of_name.add(&stream.counted, &stream.reads);

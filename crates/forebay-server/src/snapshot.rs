@@ -6,50 +6,62 @@ use forebay_loader::{MachineCpu, Queues, ReadTimes};
 use forebay_options::StreamInfo;
 use forebay_wire::{Peer, wire};
 
-use crate::stats::{ServerStats, add_levels};
+use crate::counters::add_levels;
+use crate::stats::ServerStats;
 
 /// State of a server at one moment.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Snapshot {
-    pub(crate) server: ServerStats,
-    pub(crate) ready: bool,
-    pub(crate) max_connections: u64,
+pub struct Snapshot {
+    /// Counters of the server.
+    pub server: ServerStats,
+    /// Whether new clients are accepted.
+    pub ready: bool,
+    /// The limit of connections.
+    pub max_connections: u64,
     /// Names that are served; for a job, with its dataset.
-    pub(crate) served: BTreeMap<String, Option<String>>,
-    /// Totals of each name, including open streams.
-    pub(crate) totals: BTreeMap<String, Totals>,
-    pub(crate) streams: Vec<Stream>,
+    pub served: BTreeMap<String, Option<String>>,
+    /// NameTotals of each name, including open streams.
+    pub totals: BTreeMap<String, NameTotals>,
+    /// Open streams.
+    pub streams: Vec<OpenStream>,
     /// CPU time of the machine.
-    pub(crate) machine: MachineCpu,
+    pub machine: MachineCpu,
 }
 
-/// Totals of the streams of one name, ended or open.
+/// NameTotals of the streams of one name, ended or open.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Totals {
-    pub(crate) streams: u64,
-    pub(crate) batches: u64,
-    pub(crate) images: u64,
-    pub(crate) payload_bytes: u64,
-    pub(crate) bytes_read: u64,
-    pub(crate) failed: u64,
+pub struct NameTotals {
+    /// Streams, ended or open.
+    pub streams: u64,
+    /// Batches that were sent.
+    pub batches: u64,
+    /// Samples in these batches.
+    pub images: u64,
+    /// Bytes of these batches.
+    pub payload_bytes: u64,
+    /// Bytes that were read from storage.
+    pub bytes_read: u64,
+    /// Samples that could not be read or decoded.
+    pub failed: u64,
     /// Busy, starved and blocked seconds of each stage.
-    pub(crate) stages: BTreeMap<String, [f64; 3]>,
+    pub stages: BTreeMap<String, [f64; 3]>,
     /// CPU seconds of decode threads.
-    pub(crate) decode_cpu_s: f64,
+    pub decode_cpu_s: f64,
     /// Seconds that decode threads were ready to run and had no core.
-    pub(crate) decode_delay_s: f64,
-    pub(crate) reads: ReadTimes,
+    pub decode_delay_s: f64,
+    /// Durations of reads.
+    pub reads: ReadTimes,
     /// Storage throughput with one concurrent read of a stream, with two, and so on.
-    pub(crate) levels: Vec<wire::ReadLevel>,
+    pub levels: Vec<wire::ReadLevel>,
     /// Seconds during which trainers had consumed everything sent.
-    pub(crate) starved_s: f64,
+    pub starved_s: f64,
     /// Streams that ended with an error, by its kind.
-    pub(crate) failures: BTreeMap<&'static str, u64>,
+    pub failures: BTreeMap<&'static str, u64>,
 }
 
-impl Totals {
+impl NameTotals {
     /// Adds the statistics of a stream.
-    pub(crate) fn add(&mut self, stats: &wire::Stats, reads: &ReadTimes) {
+    pub fn add(&mut self, stats: &wire::Stats, reads: &ReadTimes) {
         self.streams += 1;
         self.batches += stats.batches;
         self.images += stats.images;
@@ -75,27 +87,33 @@ impl Totals {
 
 /// An open stream, as its connection knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Live {
-    pub(crate) name: String,
-    pub(crate) is_job: bool,
-    pub(crate) split: String,
-    pub(crate) rank: u64,
-    pub(crate) world_size: u64,
-    pub(crate) batch_size: u64,
+pub struct LiveStream {
+    /// The name of the dataset or job.
+    pub name: String,
+    /// Whether the name is that of a job.
+    pub is_job: bool,
+    /// The split.
+    pub split: String,
+    /// The rank of its trainer.
+    pub rank: u64,
+    /// The number of ranks.
+    pub world_size: u64,
+    /// Samples in a batch.
+    pub batch_size: u64,
     /// Size of a batch; for encoded images, the average.
-    pub(crate) batch_bytes: u64,
+    pub batch_bytes: u64,
     /// Batches per epoch.
-    pub(crate) per_epoch: u64,
+    pub per_epoch: u64,
     /// Number of the next batch, counted over all epochs.
-    pub(crate) step: u64,
+    pub step: u64,
     /// Credit of its client, in bytes.
-    pub(crate) credit_bytes: u64,
+    pub credit_bytes: u64,
 }
 
-impl Live {
+impl LiveStream {
     /// Creates the state of a stream whose first batch is `step`, counted over all epochs.
-    pub(crate) fn new(name: &str, is_job: bool, info: &StreamInfo, step: u64) -> Live {
-        Live {
+    pub(crate) fn new(name: &str, is_job: bool, info: &StreamInfo, step: u64) -> LiveStream {
+        LiveStream {
             name: name.to_owned(),
             is_job,
             split: info.options.split.clone().unwrap_or_default(),
@@ -112,18 +130,25 @@ impl Live {
 
 /// An open stream, with its statistics.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream {
-    pub(crate) connection: u64,
-    pub(crate) peer: Peer,
-    pub(crate) transport: &'static str,
+pub struct OpenStream {
+    /// The number of its first connection.
+    pub connection: u64,
+    /// The address of the client.
+    pub peer: Peer,
+    /// How batches travel: "tcp", "tls", "unix" or "shm".
+    pub transport: &'static str,
     /// Connections that carry its batches.
-    pub(crate) connections: u64,
-    pub(crate) live: Live,
-    pub(crate) stats: wire::Stats,
+    pub connections: u64,
+    /// Its state.
+    pub live: LiveStream,
+    /// Its statistics.
+    pub stats: wire::Stats,
     /// Statistics for totals: work shared by several streams counts in one of them only.
-    pub(crate) counted: wire::Stats,
+    pub counted: wire::Stats,
     /// Seconds during which its trainer had consumed everything sent.
-    pub(crate) starved_s: f64,
-    pub(crate) queues: Queues,
-    pub(crate) reads: ReadTimes,
+    pub starved_s: f64,
+    /// The queues of its pipeline.
+    pub queues: Queues,
+    /// Durations of reads.
+    pub reads: ReadTimes,
 }

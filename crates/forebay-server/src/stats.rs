@@ -38,27 +38,6 @@ impl ServerStreamStats {
     }
 }
 
-/// Adds the storage throughput of another stream, by number of concurrent reads.
-pub(crate) fn add_levels(one: &mut Vec<wire::ReadLevel>, other: &[wire::ReadLevel]) {
-    for (at, level) in other.iter().enumerate() {
-        match one.get_mut(at) {
-            Some(known) => {
-                known.seconds += level.seconds;
-                known.bytes += level.bytes;
-            }
-            None => one.push(*level),
-        }
-    }
-}
-
-/// Subtracts an earlier reading.
-pub(crate) fn take_levels(now: &mut [wire::ReadLevel], before: &[wire::ReadLevel]) {
-    for (level, known) in now.iter_mut().zip(before) {
-        level.seconds = (level.seconds - known.seconds).max(0.0);
-        level.bytes = (level.bytes - known.bytes).max(0.0);
-    }
-}
-
 /// Counters over all connections of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerStats {

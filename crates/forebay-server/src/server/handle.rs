@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use crate::environment::Environment;
-use crate::metrics;
+use crate::journal::JournalEntry;
+use crate::previews::Preview;
 use crate::shared::{Shared, Stopper};
 use crate::snapshot::Snapshot;
 use crate::stats::ServerStats;
-use crate::telemetry::Telemetry;
 
 /// Read access to a server's state, for monitoring.
 #[derive(Clone)]
@@ -30,29 +29,33 @@ impl ServerStatus {
         self.shared.stats()
     }
 
-    /// Returns all metrics in the Prometheus text format. docs/serving.md lists names and labels.
-    #[must_use]
-    pub fn metrics(&self) -> String {
-        metrics::render(&self.snapshot(), &Environment::look(None))
-    }
-
     /// Takes a snapshot of the server.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
         self.shared.snapshot()
     }
 
-    /// Data for the dashboard and metrics.
-    pub(crate) fn telemetry(&self) -> &Telemetry {
-        &self.shared.telemetry
+    /// Returns the last events, oldest first.
+    #[must_use]
+    pub fn events(&self) -> Vec<JournalEntry> {
+        self.shared.telemetry.journal.read()
+    }
+
+    /// Returns the last previews of a name that is served, and requests new ones.
+    #[must_use]
+    pub fn previews(&self, name: &str) -> Option<Arc<Preview>> {
+        self.shared.telemetry.previews.ask(name)
     }
 
     /// Returns whether a dataset or job has this name.
-    pub(crate) fn serves(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn serves(&self, name: &str) -> bool {
         self.shared.served.contains_key(name)
     }
 
     /// Maximum image size to decode.
-    pub(crate) fn image_limits(&self) -> forebay_image::Limits {
+    #[must_use]
+    pub fn image_limits(&self) -> forebay_image::Limits {
         self.shared.options.image_limits
     }
 }

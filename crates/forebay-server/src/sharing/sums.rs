@@ -3,8 +3,8 @@
 use forebay_loader::ReadTimes;
 use forebay_wire::wire;
 
+use crate::counters::{add_levels, take_levels};
 use crate::source::StreamMonitor;
-use crate::stats::{add_levels, take_levels};
 
 /// Work of a source, as counted in totals.
 #[derive(Debug, Clone, Default)]

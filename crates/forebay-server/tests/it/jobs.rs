@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_client::{
     Client, ClientOptions, Error, LoaderOptions, RemoteKind, StreamOptions, Transport,
 };
-use forebay_server::{Admin, AdminOptions, JobOptions, Pixels, Server, ServerHandle, Synthetic};
+use forebay_monitor::{Admin, AdminOptions, metrics};
+use forebay_server::{JobOptions, Pixels, Server, ServerHandle, Synthetic};
 use support::{LONG, Log, connect, epochs, given, options, spec};
 
 /// A server with the job `job`: batches of 16 samples for each of two ranks, seed 7.
@@ -146,7 +147,7 @@ fn a_slow_trainer_slows_nobody_else() {
     }
     let status = server.status();
     assert!(status.is_ready());
-    let page = status.metrics();
+    let page = metrics(&status);
     let number = |line: &str| {
         let found = page.lines().find_map(|found| found.strip_prefix(line));
         found
@@ -168,7 +169,7 @@ fn a_slow_trainer_slows_nobody_else() {
     assert_eq!(slow.next_batch().unwrap().unwrap().step, 1);
     drop((slow, quick, client));
     server.shutdown();
-    let page = status.metrics();
+    let page = metrics(&status);
     assert!(page.contains("forebay_ready 0"), "{page}");
     let sent = "forebay_batches_total{name=\"job\"} ";
     let sent: u64 = page

@@ -8,7 +8,5 @@ mod hostile;
 mod jobs;
 mod many_servers;
 mod security;
-mod slow_admin;
 mod streaming;
 mod support;
-mod watching;

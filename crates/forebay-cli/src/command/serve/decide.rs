@@ -9,10 +9,11 @@ use std::sync::Arc;
 use forebay_cache::Cache;
 use forebay_cache::ReadOptions;
 use forebay_image::Limits;
+use forebay_monitor::AdminOptions;
 use forebay_options::DEFAULT_BATCH_SIZE;
 use forebay_server::{
-    AdminOptions, JobOptions, Pixels, Server, ServerObserver, ServerOptions, ServerTls, Synthetic,
-    Token, Tokens, key_is_readable_by_others,
+    JobOptions, Pixels, Server, ServerObserver, ServerOptions, ServerTls, Synthetic, Token, Tokens,
+    key_is_readable_by_others,
 };
 use forebay_shard::some_of;
 

@@ -17,7 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use forebay_server::{Admin, Health, Server, ServerHandle};
+use forebay_monitor::{Admin, Health};
+use forebay_server::{Server, ServerHandle};
 use serde::{Deserialize, Serialize};
 use signal_hook::SigId;
 use signal_hook::consts::SIGHUP;

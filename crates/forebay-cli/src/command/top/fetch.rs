@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use forebay_server::report::{FORMAT, Report};
+use forebay_monitor::report::{FORMAT, Report};
 
 use crate::failure::{Failure, io_hint};
 use crate::paint::printable;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_server::report::{Rank, Report, Served, StageReport};
+use forebay_monitor::report::{Rank, Report, Served, StageReport};
 
 use crate::paint::{Paint, printable};
 use crate::quantity::{self, bytes, count, counted};
@@ -389,7 +389,7 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_server::report::{BottleneckReport, EventReport, Lines, Rates};
+    use forebay_monitor::report::{BottleneckReport, EventReport, Lines, Rates};
 
     fn report() -> Report {
         let stage = |name: &str, busy, starved, blocked| StageReport {

@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::{AdminState, JSON, headers, parameter};
-use crate::previews::Preview;
 use crate::process::unix_s;
 use crate::report::FORMAT;
+use forebay_server::Preview;
 
 /// The last rendered JSON of each name, with the number of its batch, so that a repeated request
 /// renders nothing.
@@ -56,7 +56,7 @@ pub(super) async fn images(State(room): State<Arc<AdminState>>, uri: Uri) -> Res
     if !room.status.serves(&name) {
         return (StatusCode::NOT_FOUND, "no such dataset or job\n").into_response();
     }
-    let preview = room.status.telemetry().previews.ask(&name);
+    let preview = room.status.previews(&name);
     let number = preview.as_ref().map_or(0, |preview| preview.number);
     if let Some(known) = room.album.known(&name, number) {
         return (headers(JSON), known.to_string()).into_response();

@@ -17,9 +17,10 @@ use forebay_cache::{Cache, CacheOptions};
 use forebay_client::{Client, ClientOptions};
 use forebay_image::{EvalTransform, Transform};
 use forebay_loader::Options;
+use forebay_monitor::report::{FORMAT, Report};
+use forebay_monitor::{Admin, AdminOptions};
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
-use forebay_server::report::{FORMAT, Report};
-use forebay_server::{Admin, AdminOptions, JobOptions, Server, ServerHandle};
+use forebay_server::{JobOptions, Server, ServerHandle};
 use forebay_shard::Dataset;
 
 const LOCAL: &str = "127.0.0.1:0";

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::environment::Environment;
 use crate::history::{Activity, History, per_s};
-use crate::journal::Entry;
 use crate::process::unix_s;
-use crate::snapshot::{Snapshot, Stream, Totals};
+use forebay_server::JournalEntry;
+use forebay_server::snapshot::{NameTotals, OpenStream, Snapshot};
 
 /// Maximum number of listed ranks of a name.
 const MOST_RANKS: usize = 256;
@@ -26,7 +26,7 @@ pub(crate) struct ReportBuilder<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) environment: &'a Environment,
     pub(crate) history: &'a History,
-    pub(crate) events: &'a [Entry],
+    pub(crate) events: &'a [JournalEntry],
     pub(crate) images: bool,
     /// Number of cores that the process may use.
     pub(crate) cores: u64,
@@ -111,9 +111,9 @@ impl ReportBuilder<'_> {
         }
     }
 
-    fn served(&self, name: &str, totals: &Totals) -> Served {
+    fn served(&self, name: &str, totals: &NameTotals) -> Served {
         let history = self.history;
-        let mut streams: Vec<&Stream> = self
+        let mut streams: Vec<&OpenStream> = self
             .snapshot
             .streams
             .iter()
@@ -193,7 +193,7 @@ impl ReportBuilder<'_> {
     }
 
     /// Returns the activity of a rank in the window.
-    fn pace(&self, stream: &Stream) -> Option<RankPace> {
+    fn pace(&self, stream: &OpenStream) -> Option<RankPace> {
         let [fed, starved] = self.history.fed_and_starved(stream.connection)?;
         let did = self.history.connection_now(stream.connection);
         Some(RankPace {
@@ -206,7 +206,7 @@ impl ReportBuilder<'_> {
     }
 
     /// Describes a stream. `first` is the step of the job's most advanced rank.
-    fn rank(&self, name: &str, stream: &Stream, first: Option<u64>, has_line: bool) -> Rank {
+    fn rank(&self, name: &str, stream: &OpenStream, first: Option<u64>, has_line: bool) -> Rank {
         let live = &stream.live;
         let per_epoch = live.per_epoch.max(1);
         let [fed, starved] = self
@@ -299,7 +299,7 @@ fn headline(served: &[Served]) -> BottleneckReport {
     }
 }
 
-fn counts(totals: &Totals) -> Counts {
+fn counts(totals: &NameTotals) -> Counts {
     Counts {
         streams: totals.streams,
         images: totals.images,
@@ -349,7 +349,7 @@ fn stage_reports(
         .collect()
 }
 
-fn queues(streams: &[&Stream]) -> QueueReport {
+fn queues(streams: &[&OpenStream]) -> QueueReport {
     let mut sum = QueueReport::default();
     for queues in streams.iter().map(|stream| stream.queues) {
         sum.planned_samples += queues.planned_samples;
@@ -362,7 +362,7 @@ fn queues(streams: &[&Stream]) -> QueueReport {
     sum
 }
 
-fn event(entry: &Entry) -> EventReport {
+fn event(entry: &JournalEntry) -> EventReport {
     EventReport {
         number: entry.number,
         time_s: round(unix_s(entry.at)),
@@ -388,8 +388,8 @@ fn rounded(line: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Live;
     use forebay_loader::{Queues, ReadTimes};
+    use forebay_server::snapshot::LiveStream;
     use forebay_wire::{Peer, wire};
     use std::time::{Duration, Instant};
 
@@ -424,19 +424,19 @@ mod tests {
             ],
             ..wire::Stats::default()
         };
-        let stream = |rank: u64| Stream {
+        let stream = |rank: u64| OpenStream {
             connection: 10 + rank,
             peer: Peer::Process(1),
             transport: "shm",
             connections: 1,
-            live: Live {
+            live: LiveStream {
                 name: "resnet".to_owned(),
                 is_job: true,
                 rank,
                 world_size: 2,
                 per_epoch: 15,
                 step: (2 * second).saturating_sub(3 * rank),
-                ..Live::default()
+                ..LiveStream::default()
             },
             stats: stats.clone(),
             counted: wire::Stats::default(),
@@ -447,7 +447,7 @@ mod tests {
             },
             reads: ReadTimes::default(),
         };
-        let mut totals = Totals::default();
+        let mut totals = NameTotals::default();
         totals.add(&stats, &ReadTimes::default());
         totals.add(&stats, &ReadTimes::default());
         Snapshot {
@@ -458,7 +458,7 @@ mod tests {
             ]
             .into(),
             totals: [
-                ("imagenet".to_owned(), Totals::default()),
+                ("imagenet".to_owned(), NameTotals::default()),
                 ("resnet".to_owned(), totals),
             ]
             .into(),

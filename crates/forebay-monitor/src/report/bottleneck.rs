@@ -8,8 +8,8 @@ use forebay_loader::{Bound, MachineCpu, RankPace, Straggler};
 use forebay_wire::wire;
 
 use super::BottleneckReport;
-use crate::counters;
 use crate::history::Activity;
+use forebay_server::counters;
 
 /// Activity of a name's streams in a window.
 pub(super) struct Window<'a> {

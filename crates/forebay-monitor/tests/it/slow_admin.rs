@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use forebay_server::{Admin, AdminOptions, Health, ServerHandle};
+use forebay_monitor::{Admin, AdminOptions, Health};
+use forebay_server::ServerHandle;
 use support::{LONG, plain};
 
 const ANY: &str = "127.0.0.1:0";

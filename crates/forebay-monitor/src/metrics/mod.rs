@@ -10,8 +10,8 @@ use forebay_store::Traffic;
 
 use crate::environment::Environment;
 use crate::process::Process;
-use crate::snapshot::{Snapshot, Totals};
 use exposition::Page;
+use forebay_server::snapshot::{NameTotals, Snapshot};
 
 /// Renders all metrics.
 pub(crate) fn render(snapshot: &Snapshot, environment: &Environment) -> String {
@@ -79,7 +79,7 @@ fn server(page: &mut Page, snapshot: &Snapshot) {
 
 /// Writes the metrics of streams, by name.
 fn streams(page: &mut Page, snapshot: &Snapshot) {
-    type Count = fn(&Totals) -> u64;
+    type Count = fn(&NameTotals) -> u64;
     let counts: [(&'static str, &str, Count); 6] = [
         ("forebay_streams_total", "Streams opened.", |t| t.streams),
         ("forebay_batches_total", "Batches sent.", |t| t.batches),
@@ -478,12 +478,12 @@ fn process(page: &mut Page, process: &Process) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Live, Stream};
+    use forebay_server::snapshot::{LiveStream, OpenStream};
     use forebay_wire::{Peer, wire};
 
     #[test]
     fn the_page_has_all_metrics_and_the_lag_of_ranks() {
-        let mut totals = Totals::default();
+        let mut totals = NameTotals::default();
         let stage = wire::Stage {
             name: "decode".to_owned(),
             busy_s: 1.5,
@@ -502,18 +502,18 @@ mod tests {
         totals.add(&stats, &reads);
         totals.failures.insert("image", 2);
         totals.starved_s = 1.5;
-        let stream = |rank, step| Stream {
+        let stream = |rank, step| OpenStream {
             connection: rank,
             peer: Peer::Process(7),
             transport: "shm",
             connections: 1,
-            live: Live {
+            live: LiveStream {
                 name: "resnet".to_owned(),
                 is_job: true,
                 rank,
                 step,
                 credit_bytes: 10,
-                ..Live::default()
+                ..LiveStream::default()
             },
             stats: wire::Stats::default(),
             counted: wire::Stats::default(),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use forebay_loader::MachineCpu;
 use forebay_wire::wire;
 
-use crate::snapshot::{Snapshot, Totals};
-use crate::stats::take_levels;
+use forebay_server::counters::take_levels;
+use forebay_server::snapshot::{NameTotals, Snapshot};
 
 /// Time between snapshots.
 pub(crate) const TICK: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    fn of_totals(totals: &Totals) -> Activity {
+    fn of_totals(totals: &NameTotals) -> Activity {
         Activity {
             images: totals.images,
             batches: totals.batches,
@@ -96,7 +96,7 @@ struct Point {
     at: Instant,
     cpu_s: f64,
     machine: MachineCpu,
-    totals: BTreeMap<String, Totals>,
+    totals: BTreeMap<String, NameTotals>,
     /// By connection: work done, and the seconds during which its trainer was fed and starved.
     streams: HashMap<u64, (Activity, [f64; 2])>,
 }
@@ -365,8 +365,8 @@ fn advance<K: Ord>(all: &mut BTreeMap<K, Series>, mut did: BTreeMap<K, Activity>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Live, Stream};
     use forebay_loader::{Queues, ReadTimes};
+    use forebay_server::snapshot::{LiveStream, OpenStream};
     use forebay_wire::Peer;
 
     /// A server that sent `batches` batches of ten images to its only stream.
@@ -383,19 +383,19 @@ mod tests {
             }],
             ..wire::Stats::default()
         };
-        let mut totals = Totals::default();
+        let mut totals = NameTotals::default();
         totals.add(&stats, &ReadTimes::default());
         Snapshot {
             totals: [("a".to_owned(), totals)].into(),
-            streams: vec![Stream {
+            streams: vec![OpenStream {
                 connection,
                 peer: Peer::Process(1),
                 transport: "shm",
                 connections: 1,
-                live: Live {
+                live: LiveStream {
                     name: "a".to_owned(),
                     rank: 3,
-                    ..Live::default()
+                    ..LiveStream::default()
                 },
                 stats,
                 counted: wire::Stats::default(),

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use crate::origin::origin;
+use forebay_server::origin;
 
 /// Simultaneous connections. File descriptors are reserved for trainers.
 const MAX_CONNECTIONS: usize = 64;

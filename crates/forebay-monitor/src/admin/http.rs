@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::listener::{Bounded, Deadlines};
-use crate::error::{Error, Result};
+use forebay_server::{Error, Result};
 
 /// A thread that answers HTTP requests until it is dropped.
 pub(super) struct Listening {

@@ -27,10 +27,9 @@ use tokio::sync::Semaphore;
 use tokio::time::MissedTickBehavior;
 
 use crate::environment::Environment;
-use crate::error::Result;
 use crate::history::{History, TICK};
 use crate::report::ReportBuilder;
-use crate::server::ServerStatus;
+use forebay_server::{Result, ServerStatus};
 use http::Listening;
 use images::Album;
 use listener::Deadlines;
@@ -86,8 +85,8 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// [`Error::PortTaken`](crate::Error::PortTaken), [`Error::Listen`](crate::Error::Listen),
-    /// [`Error::System`](crate::Error::System).
+    /// [`Error::PortTaken`](forebay_server::Error::PortTaken), [`Error::Listen`](forebay_server::Error::Listen),
+    /// [`Error::System`](forebay_server::Error::System).
     pub fn start(
         address: SocketAddr,
         status: ServerStatus,
@@ -152,7 +151,7 @@ impl AdminState {
     fn report(&self) -> String {
         let snapshot = self.status.snapshot();
         let environment = self.environment();
-        let events = self.status.telemetry().journal.read();
+        let events = self.status.events();
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         let builder = ReportBuilder {
             snapshot: &snapshot,

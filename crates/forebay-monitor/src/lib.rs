@@ -1,0 +1,23 @@
+//! Monitoring of a server: the dashboard, its report, health, readiness and metrics over HTTP.
+//!
+//! [`Admin`] and [`Health`] answer requests with what a [`ServerStatus`](forebay_server::ServerStatus) tells. `admin` keeps
+//! a `history` of snapshots; from both, `report` makes what the dashboard and `forebay top` show, and `metrics` the page for
+//! Prometheus.
+
+mod admin;
+mod environment;
+mod history;
+mod metrics;
+mod process;
+pub mod report;
+
+pub use admin::{Admin, AdminOptions, Health};
+
+use environment::Environment;
+use forebay_server::ServerStatus;
+
+/// Returns all metrics of a server in the Prometheus text format. docs/serving.md lists names and labels.
+#[must_use]
+pub fn metrics(status: &ServerStatus) -> String {
+    metrics::render(&status.snapshot(), &Environment::look(None))
+}
