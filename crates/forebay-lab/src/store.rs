@@ -7,8 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay_shard::parallel::for_each_parallel;
-use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
+use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer, for_each_parallel_with};
 
 use crate::cold::{Evictor, Footprint};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
@@ -251,7 +250,7 @@ fn read_together(
     options: &StoreBenchOptions,
 ) -> Result<()> {
     let buffer = || vec![0; options.read_bytes as usize];
-    for_each_parallel(
+    for_each_parallel_with(
         0..options.reads.max(1),
         options.parallel,
         buffer,

@@ -422,13 +422,8 @@ fn open_all(dataset: &Inner, entries: &[ShardEntry]) -> Result<Vec<Shard>> {
         ShardFormat::Indexed | ShardFormat::Mapped => Sidecars::default(),
     };
     let threads = dataset.storage.read_profile().parallel;
-    let opened = map_parallel(
-        entries,
-        threads,
-        &|| false,
-        || (),
-        |(), entry| open_one(dataset, entry, &sidecars),
-    );
+    let open = |entry: &ShardEntry| open_one(dataset, entry, &sidecars);
+    let opened = map_parallel(entries, threads, &|| false, open);
     opened.into_iter().flatten().collect()
 }
 

@@ -37,7 +37,7 @@ pub mod mapped;
 mod memory;
 mod names;
 mod open;
-pub mod parallel;
+mod parallel;
 mod record_block;
 mod samples;
 mod scan;

@@ -6,10 +6,10 @@
 //! multiplications are used, so images have the same bytes on every machine.
 
 use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_batch::splitmix::{GOLDEN, mix};
 use forebay_image::{RgbImage, SeekDensity, SeekPointBuilder, encode_jpeg};
-use forebay_shard::parallel::map_parallel;
 use forebay_shard::{Error, Result};
 
 /// File sizes of ImageNet's training images, in bytes: every twentieth quantile, from the smallest
@@ -45,12 +45,25 @@ pub(crate) struct Picture {
 /// Generates `count` different images in ascending order of their file sizes, with one thread per core.
 pub(crate) fn draw(count: u64, seed: u64, seek_points: bool) -> Result<Vec<Picture>> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let numbers: Vec<u64> = (0..count).collect();
-    let draw = |(): &mut (), number: &u64| one(*number, count, seed, seek_points);
-    map_parallel(&numbers, threads, &|| false, || (), draw)
-        .into_iter()
-        .flatten()
-        .collect()
+    let next = AtomicU64::new(0);
+    let draw = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let numbers = numbers.take_while(|number| *number < count);
+        let drawn = numbers.map(|number| Ok((number, one(number, count, seed, seek_points)?)));
+        drawn.collect::<Result<Vec<(u64, Picture)>>>()
+    };
+    let drawn: Result<Vec<_>> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(draw)).collect();
+        let mut pictures = draw()?;
+        for other in others {
+            let drawn = other.join();
+            pictures.extend(drawn.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(pictures)
+    });
+    let mut pictures = drawn?;
+    pictures.sort_by_key(|(number, _)| *number);
+    Ok(pictures.into_iter().map(|(_, picture)| picture).collect())
 }
 
 fn one(number: u64, count: u64, seed: u64, seek_points: bool) -> Result<Picture> {

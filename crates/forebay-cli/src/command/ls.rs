@@ -7,8 +7,7 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
-use forebay_shard::parallel::for_each_parallel;
-use forebay_store::{Location, Object, ObjectOrTree, Store};
+use forebay_store::{Location, Object, ObjectOrTree, Store, for_each_parallel};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -103,18 +102,13 @@ impl Listed {
         if self.objects.len() > ASK_MOST || !store.location().is_remote() {
             return;
         }
-        let Ok(()) = for_each_parallel(
-            &mut self.objects,
-            PARALLEL,
-            || (),
-            |(), object| {
-                // An object that was deleted in the meantime is printed as listed, without a checksum.
-                if let Ok(Some(now)) = store.head(&object.key) {
-                    object.crc32c = now.crc32c;
-                }
-                Ok::<_, Infallible>(())
-            },
-        );
+        let Ok(()) = for_each_parallel(&mut self.objects, PARALLEL, |object| {
+            // An object that was deleted in the meantime is printed as listed, without a checksum.
+            if let Ok(Some(now)) = store.head(&object.key) {
+                object.crc32c = now.crc32c;
+            }
+            Ok::<_, Infallible>(())
+        });
     }
 }
 

@@ -10,8 +10,7 @@ use forebay_pack::{OnBadRecord, RecordFile, RecordFormat, RecordInput, SourceErr
 use forebay_shard::ExampleView;
 use forebay_shard::dataset::INDEX_DIRECTORY;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::parallel::for_each_parallel;
-use forebay_store::DirLock;
+use forebay_store::{DirLock, for_each_parallel_with};
 use serde_json::json;
 
 use super::index::names;
@@ -282,7 +281,7 @@ pub(super) fn verify(
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         jobs => jobs,
     };
-    let ended = for_each_parallel(
+    let ended = for_each_parallel_with(
         &files,
         jobs.min(files.len()).max(1),
         || Decoder::new(Limits::default()),

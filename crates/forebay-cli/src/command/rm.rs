@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
-use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::checkpoint::Checkpoint;
-use forebay_store::{Location, Object, ObjectOrTree, Store};
+use forebay_store::{Location, Object, ObjectOrTree, Store, for_each_parallel};
 use serde::Serialize;
 
 use super::checkpoint::AreaArgs;
@@ -193,12 +192,9 @@ fn remove(store: &Store, objects: &[Object]) -> Result<(), Failure> {
     for object in &objects[..manifests] {
         store.delete(&object.key)?;
     }
-    for_each_parallel(
-        &objects[manifests..],
-        PARALLEL,
-        || (),
-        |(), object| Ok(store.delete(&object.key)?),
-    )
+    for_each_parallel(&objects[manifests..], PARALLEL, |object| {
+        Ok(store.delete(&object.key)?)
+    })
 }
 
 fn remove_empty_directories(root: &std::path::Path) {

@@ -7,8 +7,8 @@
 use crate::annotation_size::{self, SizeFit};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{join, stem};
-use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
+use forebay_store::map_parallel;
 use quick_xml::Reader;
 use quick_xml::events::Event;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use super::{RecordFile, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use forebay_shard::ExampleView;
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::parallel::map_parallel;
+use forebay_store::map_parallel;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 

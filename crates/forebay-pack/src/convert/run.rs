@@ -11,10 +11,10 @@ use crate::options::{OnBad, PackOptions};
 use crate::plan::PlannedShard;
 use crate::publish::destination::{Destination, Journal, ShardLine};
 use crate::publish::upload;
-use crate::write::{RecordFileWriter, WrittenShard};
+use crate::write::{RecordFileWriter, WrittenShard, run_beside};
 use forebay_formats::Error as SourceError;
 use forebay_formats::records::{RecordFile, RecordSink, find_again};
-use forebay_shard::parallel::{for_each_parallel, run_beside};
+use forebay_store::for_each_parallel_with;
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -62,7 +62,7 @@ impl Run<'_> {
             let goes_on = *self.bad.policy != OnBad::Fail;
             let jobs = self.options.decided_jobs();
             let batches = Batches::new(self.changes, features, jobs, goes_on);
-            let written = for_each_parallel(shards, jobs, converter, |converter, shard| {
+            let written = for_each_parallel_with(shards, jobs, converter, |converter, shard| {
                 if !stopped()
                     && let Some(written) = self.write(shard, &batches, converter, stopped)?
                 {

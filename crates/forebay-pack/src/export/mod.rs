@@ -14,9 +14,8 @@ use forebay_cache::{ReadOptions, open_dataset};
 use forebay_formats::escape;
 use forebay_image::Format;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{ExampleView, Shard};
-use forebay_store::{Durability, Location};
+use forebay_store::{Durability, Location, for_each_parallel_with};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -119,7 +118,7 @@ pub fn export(
     // When one shard fails, the others stop too.
     let failed = AtomicBool::new(false);
     let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
-    for_each_parallel(
+    for_each_parallel_with(
         &work,
         jobs,
         || tree.writer(),

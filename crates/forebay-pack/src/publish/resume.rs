@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::publish::destination::{Destination, INDEX_DIR, ShardLine};
 use forebay_shard::checksum::Crc32c;
-use forebay_shard::parallel::for_each_parallel;
+use forebay_store::for_each_parallel_with;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(crate) fn check(
         .filter(|line| wanted.contains(line.name.as_str()))
         .collect();
     let slots: Vec<AtomicBool> = lines.iter().map(|_| AtomicBool::new(false)).collect();
-    for_each_parallel(
+    for_each_parallel_with(
         lines.iter().zip(&slots),
         jobs,
         || vec![0; READ_BYTES],

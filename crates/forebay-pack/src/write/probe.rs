@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::observer::Cancel;
 use crate::prepare::Prepared;
 use forebay_formats::images::EntryRef;
-use forebay_shard::parallel::for_each_parallel;
+use forebay_store::for_each_parallel_with;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -132,7 +132,7 @@ impl Prepared {
             let recorder = Recorder::new(self, &sources, &room).without_quarantine();
             (PieceBuilder::new(self, recorder), Piece::default())
         };
-        for_each_parallel(0..half, threads, builder, |(builder, piece), number| {
+        for_each_parallel_with(0..half, threads, builder, |(builder, piece), number| {
             let Some((split, entry)) = entry_at(number, 1) else {
                 return Ok(());
             };

@@ -68,13 +68,9 @@ pub fn verify_dataset_in(
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
     let stopped = || options.stop.is_some_and(|stop| stop());
-    let verified = map_parallel(
-        &entries,
-        threads,
-        &stopped,
-        || (),
-        |(), entry| verify_entry(&place, entry, options, observer),
-    );
+    let verified = map_parallel(&entries, threads, &stopped, |entry| {
+        verify_entry(&place, entry, options, observer)
+    });
     let mut report = VerifyReport {
         stopped: verified.iter().any(Option::is_none),
         ..VerifyReport::default()

@@ -10,9 +10,8 @@ use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use forebay_cache::{ReadOptions, RemoteStorage};
-use forebay_shard::parallel::for_each_parallel;
 use forebay_shard::{Dataset, ShardFormat, Storage};
-use forebay_store::Location;
+use forebay_store::{Location, for_each_parallel};
 use serde::Serialize;
 
 use super::pieces::{PIECE_BYTES, Piece, PlanArgs, pieces};
@@ -136,33 +135,28 @@ pub(super) fn run(location: &str, args: &FetchArgs, console: &Console) -> Result
     let progress = Progress::default();
     let bar = console.bar("fetching", Some(total_bytes));
     let told = Mutex::new(Instant::now());
-    let filled = for_each_parallel(
-        &pieces,
-        args.jobs.max(1),
-        || (),
-        |(), piece| {
-            if interrupt.is_asked() {
-                return Ok(());
-            }
-            progress.fill(&storage, piece)?;
-            let done = progress.done();
-            bar.update(done, done / PIECE_BYTES, "pieces", done);
-            if let Ok(mut told) = told.try_lock()
-                && told.elapsed() >= Console::EVENT_INTERVAL
-            {
-                *told = Instant::now();
-                console.event(
-                    "progress",
-                    &Event {
-                        present_bytes: progress.present.load(Ordering::Relaxed),
-                        fetched_bytes: progress.fetched.load(Ordering::Relaxed),
-                        total_bytes,
-                    },
-                );
-            }
-            Ok(())
-        },
-    );
+    let filled = for_each_parallel(&pieces, args.jobs.max(1), |piece| {
+        if interrupt.is_asked() {
+            return Ok(());
+        }
+        progress.fill(&storage, piece)?;
+        let done = progress.done();
+        bar.update(done, done / PIECE_BYTES, "pieces", done);
+        if let Ok(mut told) = told.try_lock()
+            && told.elapsed() >= Console::EVENT_INTERVAL
+        {
+            *told = Instant::now();
+            console.event(
+                "progress",
+                &Event {
+                    present_bytes: progress.present.load(Ordering::Relaxed),
+                    fetched_bytes: progress.fetched.load(Ordering::Relaxed),
+                    total_bytes,
+                },
+            );
+        }
+        Ok(())
+    });
     drop(bar);
     let [present, fetched, refused] =
         [progress.present, progress.fetched, progress.refused].map(AtomicU64::into_inner);

@@ -21,12 +21,11 @@ use forebay_shard::manifest::{
     Account, EpochOrder, FeatureEntry, Manifest, RoleAccount, ShardEntry, SplitAccount, SplitEntry,
     block_records,
 };
-use forebay_shard::parallel::map_parallel;
 use forebay_shard::tfrecord::build_sidecar;
 use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::Error::Locked;
-use forebay_store::{DirLock, Durability, clean_stale, sync_dir, write_file};
+use forebay_store::{DirLock, Durability, clean_stale, map_parallel, sync_dir, write_file};
 use serde::Serialize;
 
 use super::foreign_args::ForeignArgs;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use forebay_image::{Limits, probe};
 use forebay_shard::Shard;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::parallel::map_parallel;
+use forebay_store::map_parallel;
 
 use crate::console::Console;
 use crate::contents::SplitShards;

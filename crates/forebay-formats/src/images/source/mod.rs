@@ -33,8 +33,7 @@ use crate::finding::Finding;
 use crate::finding_list::FindingList;
 use crate::progress::Progress;
 use crate::sniff::ContentKind;
-use forebay_shard::parallel::map_parallel;
-use forebay_store::{Cancel, Location, ObjectOrTree, Store, StoreOptions};
+use forebay_store::{Cancel, Location, ObjectOrTree, Store, StoreOptions, map_parallel};
 use std::fmt::Display;
 use std::path::PathBuf;
 

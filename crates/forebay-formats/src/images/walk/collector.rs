@@ -15,8 +15,8 @@ use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
 use crate::system_names::part_left_aside;
-use forebay_shard::parallel::map_parallel;
 use forebay_store::Cancel;
+use forebay_store::map_parallel;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -20,7 +20,7 @@ use crate::finding::{Action, Finding, Reason};
 use columns::Columns;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, block_records};
-use forebay_shard::parallel::map_parallel;
+use forebay_store::map_parallel;
 use index::TarIndex;
 use names::Cut;
 use read::TarFile;

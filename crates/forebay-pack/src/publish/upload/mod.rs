@@ -21,10 +21,10 @@ use claim::{CLAIM, CLAIM_DIR, Claim, place};
 use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::Manifest;
-use forebay_shard::parallel::for_each_parallel;
 use forebay_staging::{AreaOptions, Item, Reservation, StagingArea};
 use forebay_store::{
-    Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree, write_file,
+    Durability, Error as StoreError, Location, Object, Put, Store, clean_stale_tree,
+    for_each_parallel, write_file,
 };
 use keys::{files, is_of_pack, is_of_shards, is_probe};
 pub(crate) use room::{room_of, room_of_planned};
@@ -288,24 +288,19 @@ impl StagedDestination {
     /// Checks that no other process replaced an object after its upload.
     fn look_at_all(&self, done: &BTreeMap<String, ShardLine>) -> Result<()> {
         let all: Vec<_> = done.values().flat_map(files).collect();
-        for_each_parallel(
-            &all,
-            LOOKS,
-            || (),
-            |(), (key, bytes, crc32c)| {
-                let found = self.store.head(key)?;
-                let is_same = |object: &Object| {
-                    object.len == *bytes && object.crc32c.is_none_or(|sum| sum == *crc32c)
-                };
-                if found.as_ref().is_some_and(is_same) {
-                    return Ok(());
-                }
-                let what = format!(
-                    "{key} is not what was uploaded: another process writes there; nothing was published, choose another destination"
-                );
-                Err(Error::destination(place(&self.store), what))
-            },
-        )
+        for_each_parallel(&all, LOOKS, |(key, bytes, crc32c)| {
+            let found = self.store.head(key)?;
+            let is_same = |object: &Object| {
+                object.len == *bytes && object.crc32c.is_none_or(|sum| sum == *crc32c)
+            };
+            if found.as_ref().is_some_and(is_same) {
+                return Ok(());
+            }
+            let what = format!(
+                "{key} is not what was uploaded: another process writes there; nothing was published, choose another destination"
+            );
+            Err(Error::destination(place(&self.store), what))
+        })
     }
 
     /// Returns the uploads of this run.
