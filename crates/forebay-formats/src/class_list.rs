@@ -222,7 +222,7 @@ pub(crate) fn read_list(path: &Path) -> Result<Vec<u8>> {
         let what = format!("with {} bytes this is no class list", meta.len());
         return Err(Error::source(path, what));
     }
-    forebay_shard::read_file(path).map_err(fail)
+    forebay_shard::storage::read_file(path).map_err(fail)
 }
 
 /// Returns whether a file of this name at the top of a source is a list of classes.

@@ -174,7 +174,8 @@ fn drop_all(footprint: &Footprint) -> Result<()> {
 
     let mut synced = BTreeSet::new();
     for file in footprint.local() {
-        let open = forebay_shard::open_file(&file.path).map_err(|e| fail(&file.path, "open", e))?;
+        let open = forebay_shard::storage::open_file(&file.path)
+            .map_err(|e| fail(&file.path, "open", e))?;
         let device = open
             .metadata()
             .map_err(|e| fail(&file.path, "stat", e))?
@@ -191,7 +192,8 @@ fn advise_all(footprint: &Footprint) -> Result<()> {
     use rustix::fs::Advice;
 
     for file in footprint.local() {
-        let open = forebay_shard::open_file(&file.path).map_err(|e| fail(&file.path, "open", e))?;
+        let open = forebay_shard::storage::open_file(&file.path)
+            .map_err(|e| fail(&file.path, "open", e))?;
         // Dirty pages are not dropped, so they are synced first. Without dirty pages, the flush of the device is skipped.
         if super::residency::dirty_bytes(&open) != Some(0) {
             rustix::fs::fdatasync(&open).map_err(|e| fail(&file.path, "fdatasync", e))?;

@@ -249,7 +249,7 @@ mod system {
 
     fn open(file: &FileBytes) -> Result<Opened, String> {
         let fail = |error| format!("\"{}\": {error}", file.path.display());
-        let open = forebay_shard::open_file(&file.path).map_err(fail)?;
+        let open = forebay_shard::storage::open_file(&file.path).map_err(fail)?;
         let data = open.metadata().map_err(fail)?;
         Ok(Opened {
             key: (data.dev(), data.ino()),

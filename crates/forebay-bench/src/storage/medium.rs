@@ -35,7 +35,9 @@ pub(super) enum Handle {
 impl Medium {
     pub(super) fn open(&self, path: &Path) -> io::Result<Handle> {
         Ok(match self {
-            Self::Local { direct: false } => Handle::Buffered(forebay_shard::open_file(path)?),
+            Self::Local { direct: false } => {
+                Handle::Buffered(forebay_shard::storage::open_file(path)?)
+            }
             Self::Local { direct: true } => Handle::Direct(open_direct(path)?),
             Self::Storage(storage) => Handle::Storage(storage.open(path)?),
         })

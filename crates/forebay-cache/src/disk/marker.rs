@@ -41,7 +41,7 @@ fn not_a_cache(dir: &Path, why: impl Into<String>) -> Error {
 fn read_marker(dir: &Path) -> Result<Option<Marker>> {
     let path = dir.join(MARKER);
     let mut bytes = Vec::new();
-    match forebay_shard::open_file(&path) {
+    match forebay_shard::storage::open_file(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(&path, "open", error)),
         Ok(file) => file

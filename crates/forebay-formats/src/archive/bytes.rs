@@ -62,7 +62,7 @@ impl Archive {
                     io::ErrorKind::NotFound => Error::source(path, absent),
                     _ => Error::io(path, "open", error),
                 };
-                let file = forebay_shard::open_file(path).map_err(fail)?;
+                let file = forebay_shard::storage::open_file(path).map_err(fail)?;
                 let meta = file.metadata().map_err(fail)?;
                 let modified =
                     i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());

@@ -207,7 +207,7 @@ fn read_leaf(src: &Path, dir: &[u8], names: &[Vec<u8>]) -> (BoxIndex, Vec<Findin
     for name in names {
         let path = join(dir, name);
         xml.clear();
-        let read = forebay_shard::open_file(&src.join(OsStr::from_bytes(&path)))
+        let read = forebay_shard::storage::open_file(&src.join(OsStr::from_bytes(&path)))
             .and_then(|file| file.take(XML_MAX_BYTES + 1).read_to_end(&mut xml))
             .map_err(|error| error.to_string());
         let added = read.and_then(|len| match len as u64 {

@@ -174,7 +174,7 @@ impl Rows {
     /// Detects the format by the extension, or else by the first line.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let fail = |error| Error::io(path, "read the labels", error);
-        let file = forebay_shard::open_file(path).map_err(fail)?;
+        let file = forebay_shard::storage::open_file(path).map_err(fail)?;
         let mut file = Utf8::new(file).map_err(fail)?;
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         let mut head = Vec::new();

@@ -57,7 +57,8 @@ pub(super) fn find_listed(
 /// Reads a file of at most `MAX_BYTES` bytes.
 pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
+    let file =
+        forebay_shard::storage::open_file(path).map_err(|error| Error::io(path, "open", error))?;
     let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     match read.map_err(|error| Error::io(path, "read", error))? as u64 {
         ..=MAX_BYTES => Ok(bytes),
@@ -67,7 +68,7 @@ pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
 
 /// Reads an image. Fails if its size is no longer `size`, the size at the time of listing.
 pub(super) fn read_listed(path: &Path, size: u64) -> Result<Vec<u8>> {
-    let bytes = forebay_shard::read_file(path);
+    let bytes = forebay_shard::storage::read_file(path);
     let bytes = bytes.map_err(|error| Error::io(path, "read", error))?;
     unchanged(path, &bytes, size)?;
     Ok(bytes)
@@ -87,7 +88,7 @@ fn unchanged(path: &Path, bytes: &[u8], size: u64) -> Result<()> {
 pub(super) fn digest_of(path: &Path) -> Result<[u8; 32]> {
     let read = || -> std::io::Result<[u8; 32]> {
         let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(forebay_shard::open_file(path)?)?;
+        hasher.update_reader(forebay_shard::storage::open_file(path)?)?;
         Ok(*hasher.finalize().as_bytes())
     };
     read().map_err(|error| Error::io(path, "read", error))

@@ -122,7 +122,7 @@ impl SourceBytes {
 
 /// Reads a file that should have `size` bytes, and at most one byte more, which shows that the file has grown.
 fn read_file(path: &std::path::Path, size: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
-    let file = forebay_shard::open_file(path)?;
+    let file = forebay_shard::storage::open_file(path)?;
     buffer.reserve(
         usize::try_from(size)
             .unwrap_or(usize::MAX)

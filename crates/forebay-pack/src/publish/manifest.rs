@@ -108,7 +108,7 @@ impl Tally {
     /// Counts the findings of an existing report. Lines that a newer version wrote are ignored.
     pub(crate) fn of_report(path: &Path) -> Result<Self> {
         let mut tally = Self::default();
-        let file = match forebay_shard::open_file(path) {
+        let file = match forebay_shard::storage::open_file(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tally),
             Err(error) => return Err(Error::io(path, "open", error)),

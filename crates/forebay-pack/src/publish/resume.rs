@@ -71,7 +71,7 @@ fn is_intact(destination: &dyn Destination, line: &ShardLine, buffer: &mut [u8])
 
 /// Returns the checksum of a file, if it has this size.
 fn sum(path: &Path, bytes: u64, buffer: &mut [u8]) -> io::Result<Option<u32>> {
-    let mut file = forebay_shard::open_file(path)?;
+    let mut file = forebay_shard::storage::open_file(path)?;
     if file.metadata()?.len() != bytes {
         return Ok(None);
     }

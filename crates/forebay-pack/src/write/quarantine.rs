@@ -129,7 +129,7 @@ fn is_same(path: &Path, content: &[u8]) -> io::Result<bool> {
     if !meta.is_file() || meta.len() != content.len() as u64 {
         return Ok(false);
     }
-    let mut file = forebay_shard::open_file(path)?;
+    let mut file = forebay_shard::storage::open_file(path)?;
     let mut buffer = vec![0; COMPARE_BYTES];
     let mut rest = content;
     loop {

@@ -150,7 +150,7 @@ struct LocalFile {
 
 impl LocalFile {
     fn open(path: &Path, hints: &Arc<Hints>) -> io::Result<Self> {
-        let file = crate::open_file(path)?;
+        let file = crate::storage::open_file(path)?;
         let len = file.metadata()?.len();
         let hints = Arc::clone(hints);
         Ok(Self { file, len, hints })

@@ -9,6 +9,7 @@
 pub mod conformance;
 mod local;
 mod memory;
+mod open;
 mod stats;
 mod stream;
 
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 pub use local::LocalFiles;
 pub use memory::MemoryStorage;
+pub use open::{open_file, open_input, read_file};
 pub use stats::{CacheHits, StorageStats};
 pub(crate) use stream::Ahead;
 pub use stream::FileStream;

@@ -102,7 +102,8 @@ impl ReaderBuilder {
     /// If it cannot be opened.
     pub fn from_path(&self, path: impl AsRef<Path>) -> Result<Reader<File>> {
         let path = path.as_ref();
-        let file = crate::open_file(path).map_err(|error| Error::io(path, "open", error))?;
+        let file =
+            crate::storage::open_file(path).map_err(|error| Error::io(path, "open", error))?;
         let metadata = file
             .metadata()
             .map_err(|error| Error::io(path, "open", error))?;

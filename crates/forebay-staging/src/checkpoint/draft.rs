@@ -146,8 +146,8 @@ impl Draft {
     /// Adds a file that the caller wrote at [`Draft::path`]: reads it for its checksum, and queues it for fsync.
     pub fn adopt(&self, name: &str, cancel: &Cancel) -> Result<()> {
         let path = self.entry.file(name);
-        let file =
-            forebay_shard::open_file(&path).map_err(|error| io_error(&path, "open", error))?;
+        let file = forebay_shard::storage::open_file(&path)
+            .map_err(|error| io_error(&path, "open", error))?;
         let mut sum = Sum::default();
         copy(&file, &path, &mut sum, cancel)?;
         let entry = FileEntry {
@@ -160,8 +160,8 @@ impl Draft {
 
     /// Copies the file `source` into the checkpoint under `name`.
     pub fn copy_file(&self, name: &str, source: &Path, cancel: &Cancel) -> Result<()> {
-        let file =
-            forebay_shard::open_file(source).map_err(|error| io_error(source, "open", error))?;
+        let file = forebay_shard::storage::open_file(source)
+            .map_err(|error| io_error(source, "open", error))?;
         let mut made = self.create(name)?;
         copy(&file, source, &mut made, cancel)?;
         self.finish(made)

@@ -214,7 +214,7 @@ fn verify_file(
         file: path.display().to_string(),
         why,
     };
-    let opened = forebay_shard::open_file(&path).map_err(|error| {
+    let opened = forebay_shard::storage::open_file(&path).map_err(|error| {
         if error.kind() == std::io::ErrorKind::NotFound {
             corrupt("the staged file is gone".to_owned())
         } else {

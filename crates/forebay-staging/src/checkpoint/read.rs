@@ -213,8 +213,8 @@ impl Checkpoint {
         if let Some(local) = self.local.as_ref().filter(|local| local.is_only) {
             let mut sum = draft::Sum::default();
             let path = local.entry.file(&file.name);
-            let opened =
-                forebay_shard::open_file(&path).map_err(|error| io_error(&path, "open", error))?;
+            let opened = forebay_shard::storage::open_file(&path)
+                .map_err(|error| io_error(&path, "open", error))?;
             draft::copy(&opened, &path, &mut sum, cancel)?;
             progress(file.bytes);
             return self.compare(file, sum.bytes, sum.crc32c);
@@ -243,8 +243,8 @@ impl Checkpoint {
         cancel: &Cancel,
     ) -> Result<()> {
         let path = local.entry.file(&file.name);
-        let mut opened =
-            forebay_shard::open_file(&path).map_err(|error| self.unopened(file, &path, error))?;
+        let mut opened = forebay_shard::storage::open_file(&path)
+            .map_err(|error| self.unopened(file, &path, error))?;
         let mut crc32c = 0;
         for piece in buf.chunks_mut(RANGE_BYTES / 8) {
             stop_if(cancel, &self.place)?;
@@ -272,7 +272,7 @@ impl Checkpoint {
         cancel: &Cancel,
     ) -> Result<()> {
         let source = local.entry.file(&file.name);
-        let opened = forebay_shard::open_file(&source)
+        let opened = forebay_shard::storage::open_file(&source)
             .map_err(|error| self.unopened(file, &source, error))?;
         let mut made = Both {
             sum: draft::Sum::default(),

@@ -128,7 +128,7 @@ fn take_over(dir: &Path, path: &Path, found: &str) -> Result<()> {
 
 fn read(path: &Path) -> Result<String> {
     let mut bytes = Vec::new();
-    let read = forebay_shard::open_file(path)
+    let read = forebay_shard::storage::open_file(path)
         .and_then(|file| file.take(super::NOTE_MAX_BYTES).read_to_end(&mut bytes));
     match read {
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),

@@ -40,13 +40,14 @@ impl Local {
 
     fn open(&self, key: &str) -> Result<(PathBuf, File, Metadata)> {
         let path = self.path(key);
-        let file = forebay_shard::open_file(&path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound {
-                object: path.display().to_string(),
-                op: "read",
-            },
-            _ => Error::io(&path, "open", error),
-        })?;
+        let file =
+            forebay_shard::storage::open_file(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => Error::NotFound {
+                    object: path.display().to_string(),
+                    op: "read",
+                },
+                _ => Error::io(&path, "open", error),
+            })?;
         let meta = file
             .metadata()
             .map_err(|error| Error::io(&path, "look at", error))?;
@@ -62,13 +63,14 @@ impl Local {
         op: &'static str,
     ) -> Result<Object> {
         let shown = || target.display().to_string();
-        let mut from = forebay_shard::open_file(source).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound if op == "read" => Error::NotFound {
-                object: source.display().to_string(),
-                op,
-            },
-            _ => Error::io(source, "open", error),
-        })?;
+        let mut from =
+            forebay_shard::storage::open_file(source).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound if op == "read" => Error::NotFound {
+                    object: source.display().to_string(),
+                    op,
+                },
+                _ => Error::io(source, "open", error),
+            })?;
         let mut to = AtomicFile::create(target)?.with_early_writeback();
         let mut piece = vec![0; PIECE_BYTES];
         let mut crc32c = 0;

@@ -166,7 +166,7 @@ impl Config {
     pub(super) fn read(path: &Path) -> Result<Config, Failure> {
         let failed = |what: String| Failure::new(format!("cannot read {}: {what}", show(path)));
         let mut text = String::new();
-        forebay_shard::open_input(path)
+        forebay_shard::storage::open_input(path)
             .and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text))
             .map_err(|e| failed(e.to_string()))?;
         if text.len() as u64 > MAX_BYTES {

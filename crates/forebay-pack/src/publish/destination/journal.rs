@@ -372,7 +372,7 @@ impl Journal {
 
     /// Reads a journal. `None` if it does not exist or has no readable first line; then no shard was finished.
     pub(crate) fn read(path: &Path) -> Result<Option<JournalContents>> {
-        let text = match forebay_shard::read_file(path) {
+        let text = match forebay_shard::storage::read_file(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(path, "read", error)),

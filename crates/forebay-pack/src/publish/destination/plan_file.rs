@@ -66,7 +66,7 @@ pub(super) fn encode(
 
 /// Reads a plan. `None` if it does not exist. A damaged plan is an error, because it is published atomically.
 pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
-    let text = match forebay_shard::read_file(path) {
+    let text = match forebay_shard::storage::read_file(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(path, "read", error)),

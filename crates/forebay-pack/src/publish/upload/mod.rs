@@ -235,7 +235,7 @@ impl StagedDestination {
     fn id(&self) -> Result<String> {
         // The file is outside of the directory that serves as the destination, where other files are not allowed.
         let path = self.area.data_dir().with_file_name(ID_FILE);
-        let found = forebay_shard::read_file(&path).map(String::from_utf8);
+        let found = forebay_shard::storage::read_file(&path).map(String::from_utf8);
         if let Ok(Ok(text)) = found
             && text.len() == 32
             && text.bytes().all(|b| b.is_ascii_hexdigit())

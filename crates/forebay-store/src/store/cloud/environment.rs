@@ -88,7 +88,7 @@ pub(super) fn load(around: &Environment, name: Option<&str>) -> Result<Profile, 
 fn read(path: &Path) -> Result<Option<String>, String> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    let opened = forebay_shard::open_input(path);
+    let opened = forebay_shard::storage::open_input(path);
     match opened.and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error)

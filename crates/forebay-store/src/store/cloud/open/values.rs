@@ -40,7 +40,7 @@ impl Opening<'_> {
     pub(in crate::store::cloud) fn check_token_file(&self, name: &str, path: &str) -> Result<()> {
         // If the file cannot be read, the request that needs the token fails later.
         let mut token = Vec::new();
-        let is_read = forebay_shard::open_file(Path::new(path))
+        let is_read = forebay_shard::storage::open_file(Path::new(path))
             .and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_end(&mut token));
         if is_read.is_ok() && token.iter().any(u8::is_ascii_control) {
             return Err(self.wrong(

@@ -61,8 +61,8 @@ impl Drop for Lent {
 
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let file =
-            forebay_shard::open_file(path).map_err(|error| Error::io(path, "open", error))?;
+        let file = forebay_shard::storage::open_file(path)
+            .map_err(|error| Error::io(path, "open", error))?;
         let meta = file
             .metadata()
             .map_err(|error| Error::io(path, "look at", error))?;

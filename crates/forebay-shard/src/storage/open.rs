@@ -16,7 +16,7 @@ use std::path::Path;
 /// Errors of the system. Other kinds of files are refused without blocking.
 ///
 /// ```
-/// let error = forebay_shard::open_file(std::path::Path::new("/dev/null")).unwrap_err();
+/// let error = forebay_shard::storage::open_file(std::path::Path::new("/dev/null")).unwrap_err();
 /// assert_eq!(error.to_string(), "it is a character device, not a regular file");
 /// ```
 pub fn open_file(path: &Path) -> io::Result<File> {
