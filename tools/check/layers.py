@@ -30,7 +30,7 @@ LAYERS = [
     ["forebay-cli"],
     ["forebay-python", "forebay-lab"],
     ["forebay-rigs"],  # servers for tests; only ever a dev-dependency
-    [f"forebay-{crate}-fuzz" for crate in ("cache", "formats", "image", "pack", "shard", "staging", "store", "wire")],  # fuzz targets
+    [f"forebay-{crate}-fuzz" for crate in ("cache", "formats", "image", "jpeg", "pack", "shard", "staging", "store", "wire")],  # fuzz targets
 ]
 
 # What a crate must never pull in, however deep.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets of the crates beside forebay-shard and forebay-wire, and those of transcode and fast in forebay-image:
+"""Writes seeds of fuzz targets, but for those of forebay-shard and forebay-wire; of the images only those of transcode and fast:
 crates/*/fuzz/corpus/*/seed-*.
 
     python3 tools/golden/make_fuzz_seeds.py [PLAN JOURNAL SHARD]
@@ -234,11 +234,11 @@ def transcode_seeds():
     raw = page.split("```hex image/fast\n", 1)[1].split("```", 1)[0]
     for name, dump in (("raw", raw), ("coded", (ROOT / "testdata/format/fast-image-coded.hex").read_text())):
         fast = dumped(dump)
-        keep("fast", name, fast, "forebay-image")
-        keep("fast", f"{name}-cut", fast[:-2], "forebay-image")
-    jpegs = CRATES / "forebay-image/fuzz/corpus/jpeg"
+        keep("fast", name, fast, "forebay-jpeg")
+        keep("fast", f"{name}-cut", fast[:-2], "forebay-jpeg")
+    jpegs = CRATES / "forebay-jpeg/fuzz/corpus/jpeg"
     for name in ("420", "422", "444", "grey"):
-        keep("fast", f"{name}.jpg", (jpegs / f"seed-{name}.jpg").read_bytes(), "forebay-image")
+        keep("fast", f"{name}.jpg", (jpegs / f"seed-{name}.jpg").read_bytes(), "forebay-jpeg")
 
     if len(sys.argv) == 4:
         shard = pathlib.Path(sys.argv[3]).read_bytes()

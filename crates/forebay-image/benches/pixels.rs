@@ -7,8 +7,9 @@ use forebay_image::ops::{RandAugment, RandomErasing, RandomHorizontalFlip, Rando
 use forebay_image::{
     BatchTransform, Compose, Decoder, Dtype, Encoded, EvalTransform, FastCoding, FastEncoder,
     Layout, Limits, Mixing, Normalize, Op, Output, RgbImage, SampleSeed, SeekDensity,
-    SeekPointBuilder, TrainTransform, Transform, probe, resize, restore_fast,
+    SeekPointBuilder, TrainTransform, Transform, probe, resize, standard_image,
 };
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
@@ -230,7 +231,7 @@ fn bench_stored(c: &mut Criterion, name: &str, images: &[Vec<u8>]) {
         group.bench_function(format!("restore-{name}"), |b| {
             b.iter(|| {
                 i += 1;
-                restore_fast(&stored[i % count].bytes, &limits)
+                standard_image(&stored[i % count].bytes, &limits).map(Cow::into_owned)
             })
         });
     }

@@ -43,7 +43,7 @@ pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_s
 pub use error::{ImageError, Result};
 pub use forebay_jpeg::{
     FastCoding, FastEncoder, Limits, Region, RgbImage, SeekDensity, SeekPointBuilder,
-    build_seek_points, restore_fast,
+    build_seek_points,
 };
 pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, standard_image,

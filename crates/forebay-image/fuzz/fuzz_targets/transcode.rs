@@ -6,7 +6,7 @@
 //! The input is a length (two bytes, big-endian), that many bytes of a recipe, and the JPEG.
 #![no_main]
 
-#[path = "../quiet.rs"]
+#[path = "../../../forebay-jpeg/fuzz/quiet.rs"]
 mod quiet;
 
 use forebay_image::{Limits, progressive_to_baseline, restore_progressive};

@@ -2,8 +2,8 @@
 //! input.
 
 use forebay_image::{
-    Decoder, ImageError, Limits, Region, build_seek_points, probe, progressive_to_baseline,
-    restore_progressive, trailing_bytes,
+    Decoder, ImageError, Limits, Region, probe, progressive_to_baseline, restore_progressive,
+    trailing_bytes,
 };
 use std::path::Path;
 
@@ -75,38 +75,6 @@ fn pictures() {
             }
         }
     }
-}
-
-#[test]
-fn seek_points() {
-    let mut decoder = Decoder::new(Limits::default());
-    let (mut plain, mut other) = (Vec::new(), Vec::new());
-    let mut used = 0;
-    for (name, bytes) in corpus("jpeg") {
-        // The first byte is the length of the seek points; the stored inputs have none.
-        let (&0, jpeg) = bytes.split_first().unwrap() else {
-            panic!("{name}: seek points in the input");
-        };
-        let Ok(header) = probe(jpeg, &Limits::default()) else {
-            continue;
-        };
-        let (x, y) = (header.width / 3, header.height / 4);
-        let region = Region {
-            x,
-            y,
-            width: header.width - x,
-            height: (header.height - y).div_ceil(2),
-        };
-        let decoded = decoder.decode_region_into(jpeg, &header, region, None, &mut plain);
-        if let Some(points) = build_seek_points(jpeg) {
-            used += 1;
-            let again =
-                decoder.decode_region_into(jpeg, &header, region, Some(&points), &mut other);
-            assert_eq!(again, decoded, "{name}");
-            assert!(other == plain, "{name}");
-        }
-    }
-    assert!(used > 0);
 }
 
 #[test]

@@ -4,8 +4,6 @@
 mod bad_input;
 mod corpus;
 mod encode;
-mod format_document;
 mod formats;
 mod golden;
-mod jpeg_kinds;
 mod tiff;

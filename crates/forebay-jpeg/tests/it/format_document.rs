@@ -1,7 +1,7 @@
 //! The example bytes of seek points and fast images in docs/format equal those that the code produces.
 
-use forebay_image::{FastCoding, FastEncoder, Limits, restore_fast};
-use forebay_image::{SeekDensity, SeekPointBuilder, build_seek_points};
+use forebay_jpeg::{FastCoding, FastEncoder, Limits, restore_fast};
+use forebay_jpeg::{SeekDensity, SeekPointBuilder, build_seek_points};
 use std::path::Path;
 
 const SEEK_POINTS: &str = "seek-points.md";

@@ -1,10 +1,11 @@
 //! JPEGs that common encoders do not write: errors give the reason, and no check accepts a file
 //! that the decoder refuses.
 
-use forebay_image::{
-    Color, Decoder, ImageError, Limits, Region, SeekDensity, SeekPointBuilder, check_structure,
-    encode_jpeg, probe,
+use forebay_jpeg::{
+    ColorModel, Error, ImagePart, JpegDecoder, Limits, Region, SeekDensity, SeekPointBuilder,
+    check_structure, read_header,
 };
+use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -33,13 +34,10 @@ fn kinds() -> Vec<(String, Vec<u8>)> {
 
 /// Returns a baseline file.
 fn plain() -> Vec<u8> {
-    let data = (0..60 * 50 * 3).map(|n| (n % 251) as u8).collect();
-    let image = forebay_image::RgbImage {
-        width: 60,
-        height: 50,
-        data,
-    };
-    encode_jpeg(&image, 90, false).unwrap()
+    let pixels: Vec<u8> = (0..60 * 50 * 3).map(|n| (n % 251) as u8).collect();
+    let encoder = Encoder::new(&pixels, 60, 50, PixelFormat::Rgb);
+    let encoder = encoder.quality(90).subsampling(Subsampling::S420);
+    encoder.encode().unwrap()
 }
 
 /// Returns the offset of the first segment with this marker.
@@ -76,8 +74,8 @@ fn repeated(bytes: &[u8], times: usize) -> Vec<u8> {
 
 /// Returns the error of a file that the decoder and every check refuse.
 #[track_caller]
-fn refusal(bytes: &[u8]) -> ImageError {
-    let mut decoder = Decoder::new(Limits::default());
+fn refusal(bytes: &[u8]) -> Error {
+    let mut decoder = JpegDecoder::new(Limits::default());
     let error = decoder.decode(bytes).unwrap_err();
     assert_eq!(
         check_structure(bytes, &Limits::default()),
@@ -111,7 +109,7 @@ fn undecodable_kinds_are_unsupported() {
         ),
     ] {
         let error = refusal(&bytes);
-        assert!(matches!(error, ImageError::Unsupported { .. }), "{error:?}");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
         assert_eq!(error.to_string(), format!("unsupported JPEG: {what}"));
     }
     // The file begins like a hierarchical one, so its first frame does not matter.
@@ -148,14 +146,16 @@ fn too_many_scans_are_refused_quickly() {
     ] {
         for times in [101, 10_000] {
             let many = repeated(&kind(name), times);
-            let error = Decoder::new(Limits::default()).decode(&many).unwrap_err();
+            let error = JpegDecoder::new(Limits::default())
+                .decode(&many)
+                .unwrap_err();
             assert!(
-                matches!(error, ImageError::OverLimit { what: "scans", .. }),
+                matches!(error, Error::OverLimit { what: "scans", .. }),
                 "{name}: {error}"
             );
             let structure = check_structure(&many, &Limits::default()).unwrap_err();
             assert!(
-                matches!(structure, ImageError::OverLimit { what: "scans", .. }),
+                matches!(structure, Error::OverLimit { what: "scans", .. }),
                 "{name}: {structure}"
             );
         }
@@ -171,12 +171,14 @@ fn coefficients_of_several_scans_count_as_memory() {
     wide[at + 5..at + 9].copy_from_slice(&[0x10, 0, 0x40, 0]);
     let started = Instant::now();
     for error in [
-        Decoder::new(Limits::default()).decode(&wide).unwrap_err(),
+        JpegDecoder::new(Limits::default())
+            .decode(&wide)
+            .unwrap_err(),
         check_structure(&wide, &Limits::default()).unwrap_err(),
     ] {
         let what = "bytes when decoded";
         assert!(
-            matches!(error, ImageError::OverLimit { what: found, .. } if found == what),
+            matches!(error, Error::OverLimit { what: found, .. } if found == what),
             "{error}"
         );
     }
@@ -185,7 +187,7 @@ fn coefficients_of_several_scans_count_as_memory() {
 
 #[test]
 fn unusual_kinds_pass_all_checks_without_seek_points() {
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = JpegDecoder::new(Limits::default());
     let mut builder = SeekPointBuilder::default();
     for (name, bytes) in kinds() {
         check_structure(&bytes, &Limits::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -204,19 +206,19 @@ fn unusual_kinds_pass_all_checks_without_seek_points() {
 
 #[test]
 fn adobes_transform_decides_between_cmyk_and_ycck() {
-    let color = |name| probe(&kind(name), &Limits::default()).unwrap().color;
-    assert_eq!(color("cmyk-420.jpg"), Color::Cmyk);
-    assert_eq!(color("cmyk-without-adobe-420.jpg"), Color::Cmyk);
-    assert_eq!(color("ycck-420.jpg"), Color::Ycck);
+    let color = |name| read_header(&kind(name)).unwrap().color;
+    assert_eq!(color("cmyk-420.jpg"), ColorModel::Cmyk);
+    assert_eq!(color("cmyk-without-adobe-420.jpg"), ColorModel::Cmyk);
+    assert_eq!(color("ycck-420.jpg"), ColorModel::Ycck);
     // libjpeg treats every transform but 0 as YCCK.
-    assert_eq!(color("ycck-transform-1.jpg"), Color::Ycck);
+    assert_eq!(color("ycck-transform-1.jpg"), ColorModel::Ycck);
 }
 
 #[test]
 fn a_progressive_file_without_end_marker_needs_all_bits() {
     let complete = kind("scans-10-of-mozjpeg.jpg");
     let endless = &complete[..complete.len() - 2];
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = JpegDecoder::new(Limits::default());
     assert_eq!(decoder.decode(endless), decoder.decode(&complete));
     let partial = kind("scans-8-of-mozjpeg.jpg");
     let error = decoder.decode(&partial[..partial.len() - 2]).unwrap_err();
@@ -228,7 +230,7 @@ fn a_progressive_file_without_end_marker_needs_all_bits() {
 
 #[test]
 fn a_truncated_scan_before_the_end_marker_is_an_error() {
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = JpegDecoder::new(Limits::default());
     for name in [
         "scans-10-of-mozjpeg.jpg",
         "baseline-scans-0-12.jpg",
@@ -241,10 +243,7 @@ fn a_truncated_scan_before_the_end_marker_is_an_error() {
         let short = [&bytes[..half], &[0xff, 0xd9]].concat();
         let error = decoder.decode(&short).unwrap_err();
         assert!(
-            matches!(
-                error,
-                ImageError::Truncated { .. } | ImageError::Corrupt { .. }
-            ),
+            matches!(error, Error::Truncated { .. } | Error::Corrupt { .. }),
             "{name}: {error}"
         );
         assert!(decoder.check_codes(&short).is_err(), "{name}");
@@ -271,9 +270,8 @@ proptest! {
         }
         // A damaged header may claim a huge image.
         let limits = Limits { max_pixels: 1 << 18, ..Limits::default() };
-        let mut decoder = Decoder::new(limits);
+        let mut decoder = JpegDecoder::new(limits);
         let whole = decoder.decode(&bytes);
-        prop_assert!(!matches!(whole, Err(ImageError::Decoder { .. })), "{:?}", whole);
         let codes = decoder.check_codes(&bytes);
         prop_assert!(codes.is_err() || whole.is_ok(), "{:?} {:?}", codes, whole.err());
         let structure = check_structure(&bytes, &limits);
@@ -282,14 +280,18 @@ proptest! {
         let _ = builder.build(&bytes, SeekDensity::Auto);
         prop_assert!(!builder.has_read_all() || whole.is_ok() || structure.is_err());
         if let (Ok(whole), Ok(())) = (whole, codes) {
-            let header = probe(&bytes, &limits).unwrap();
+            let header = read_header(&bytes).unwrap();
             let region = Region {
                 x: header.width / 3,
                 y: header.height / 4,
                 width: header.width.div_ceil(2),
                 height: header.height.div_ceil(3),
             };
-            let part = decoder.decode_region(&bytes, &header, region).unwrap();
+            let part = ImagePart {
+                region: Some(region),
+                ..ImagePart::default()
+            };
+            let part = decoder.decode_part(&bytes, &part).unwrap();
             let row = region.width as usize * 3;
             for (i, line) in part.data.chunks_exact(row).enumerate() {
                 let at = ((region.y as usize + i) * whole.width as usize + region.x as usize) * 3;
