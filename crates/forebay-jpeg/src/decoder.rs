@@ -238,3 +238,6 @@ impl JpegDecoder {
         (self.decoders).check_codes(bytes, header.encoding, &self.limits)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,6 @@
 //! Compares every decoder with the reference decoder of its format, region by region.
 
 use super::*;
-use crate::build_seek_points;
 use crate::format::probe;
 use std::path::{Path, PathBuf};
 
@@ -44,11 +43,6 @@ fn jpeg() -> &'static [FormatDecoder] {
 /// The fast JPEG decoder.
 fn baseline(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
     (jpeg()[0].decode)(job, scratch, canvas)
-}
-
-/// The decoder for all JPEGs.
-fn general(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
-    (jpeg()[1].decode)(job, scratch, canvas)
 }
 
 /// Decodes with one decoder; `None` if it declines.
@@ -155,188 +149,6 @@ fn picture(width: usize, height: usize) -> Vec<u8> {
             (128.0 + 90.0 * wave.sin() + f64::from(state >> 26) - 32.0) as u8
         })
         .collect()
-}
-
-#[test]
-fn every_subsampling_equals_the_reference() {
-    use libjpeg_turbo_rs::{Encoder, Subsampling};
-    let samplings = [
-        (Subsampling::S444, true),
-        (Subsampling::S422, true),
-        (Subsampling::S420, true),
-        (Subsampling::S440, false),
-        (Subsampling::S411, false),
-    ];
-    let mut scratch = Scratch::default();
-    let mut decoder = Decoder::new(Limits::default());
-    let sizes = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 18, 31, 33, 47, 64, 65, 100];
-    for (i, &width) in sizes.iter().enumerate() {
-        for (j, &height) in sizes.iter().enumerate() {
-            let pixels = picture(width, height);
-            let (sampling, supported) = samplings[(i * 3 + j) % samplings.len()];
-            let restart = [0, 1, 3, 7][(i + j) % 4];
-            let quality = [30, 75, 90, 100][(i * 5 + j) % 4];
-            let mut encoder =
-                Encoder::new(&pixels, width, height, libjpeg_turbo_rs::PixelFormat::Rgb)
-                    .quality(quality)
-                    .subsampling(sampling)
-                    .optimize_huffman((i + j) % 3 == 0)
-                    .restart_blocks(restart);
-            if (i + 2 * j) % 7 == 0 {
-                encoder = encoder.grayscale_from_color(true);
-            }
-            let bytes = encoder.encode().unwrap();
-            let case = format!("{width}x{height} {sampling:?} restart {restart} quality {quality}");
-            let header = probe(&bytes, &Limits::default()).unwrap();
-            let reference = with(general, &mut scratch, &bytes, None).unwrap();
-            for region in regions(width as u32, height as u32, 8) {
-                let expected = cut(&reference, &region);
-                let got = with(baseline, &mut scratch, &bytes, Some(region));
-                // The baseline decoder declines images with rows of one or two chroma samples.
-                assert!(
-                    got.is_some() || !supported || width < 5,
-                    "{case} was declined"
-                );
-                assert!(
-                    got.is_none_or(|got| got.data == expected),
-                    "{case} {region:?}"
-                );
-                let got = decoder.decode_region(&bytes, &header, region).unwrap();
-                assert!(got.data == expected, "{case} {region:?} of the decoder");
-            }
-        }
-    }
-}
-
-#[test]
-fn cmyk_becomes_rgb() {
-    use libjpeg_turbo_rs::{Encoder, PixelFormat};
-    // No cyan, some magenta, full yellow and a little black, inverted as Adobe stores it.
-    let inks = [255u8, 200, 0, 230].repeat(16 * 16);
-    let bytes = Encoder::new(&inks, 16, 16, PixelFormat::Cmyk)
-        .quality(100)
-        .encode()
-        .unwrap();
-    let image = Decoder::new(Limits::default()).decode(&bytes).unwrap();
-    let expected = [255, 200, 0].map(|ink: u32| (ink * 230 / 255) as u8);
-    for pixel in image.data.chunks_exact(3) {
-        assert!(
-            pixel.iter().zip(expected).all(|(&a, b)| a.abs_diff(b) <= 2),
-            "{pixel:?} {expected:?}"
-        );
-    }
-}
-
-/// The CRC-32 of zip and PNG.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0u32, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |c, _| {
-            (c >> 1) ^ (0xedb8_8320 & (c & 1).wrapping_neg())
-        })
-    })
-}
-
-/// testdata/formats/scaled.txt has the results of libjpeg's scaled transforms.
-#[test]
-fn scaled_images_equal_libjpeg() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/formats");
-    let mut decoder = Decoder::new(Limits::default());
-    let text = std::fs::read_to_string(folder.join("scaled.txt")).unwrap();
-    let mut scratch = Scratch::default();
-    let (mut seen, mut own) = (0, 0);
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let [name, scale, width, height, crc] = fields[..] else {
-            panic!("{line}")
-        };
-        let scale = scale.parse().unwrap();
-        let (width, height) = (width.parse().unwrap(), height.parse().unwrap());
-        let bytes = std::fs::read(folder.join(name)).unwrap();
-        let probe = probe(&bytes, &Limits::default()).unwrap();
-        let region = Region::whole(width, height);
-        decoder
-            .fill_scaled(&bytes, &probe, scale, region, None, jpeg())
-            .unwrap();
-        let whole = decoder.canvas.cut(&region);
-        assert_eq!(format!("{:08x}", crc32(&whole.data)), crc, "{line}");
-        let points = build_seek_points(&bytes);
-        for region in regions(width, height, 20) {
-            for points in [None, points.as_deref()] {
-                decoder
-                    .fill_scaled(&bytes, &probe, scale, region, points, jpeg())
-                    .unwrap();
-                let got = decoder.canvas.cut(&region);
-                assert!(got.data == cut(&whole, &region), "{line}: {region:?}");
-            }
-            let job = DecodeJob {
-                bytes: &bytes,
-                probe: &probe,
-                scale,
-                region,
-                limits: &Limits::default(),
-                seek_points: None,
-            };
-            let mut canvas = Canvas::default();
-            let outcome = baseline(&job, &mut scratch, &mut canvas).unwrap();
-            own += usize::from(outcome == Outcome::Done);
-        }
-        seen += 1;
-    }
-    assert_eq!(seen, 21);
-    assert_eq!(own, 18 * 23, "regions that went through the faster decoder");
-}
-
-/// Compares the baseline decoder with the general one at every scale: all subsamplings, small
-/// sizes, incomplete MCUs at the edges.
-#[test]
-fn scaled_generated_pictures_equal_the_reference() {
-    use libjpeg_turbo_rs::{Encoder, Subsampling};
-    let samplings = [
-        Subsampling::S444,
-        Subsampling::S422,
-        Subsampling::S420,
-        Subsampling::S440,
-        Subsampling::S411,
-    ];
-    let mut scratch = Scratch::default();
-    let sizes = [1, 5, 8, 16, 17, 33, 40, 64, 71];
-    for (i, &width) in sizes.iter().enumerate() {
-        for (j, &height) in sizes.iter().enumerate() {
-            let pixels = picture(width, height);
-            let sampling = samplings[(i * 3 + j) % samplings.len()];
-            let bytes = Encoder::new(&pixels, width, height, libjpeg_turbo_rs::PixelFormat::Rgb)
-                .quality([40, 90, 100][(i + j) % 3])
-                .subsampling(sampling)
-                .restart_blocks([0, 2][(i + j) % 2])
-                .encode()
-                .unwrap();
-            let probe = probe(&bytes, &Limits::default()).unwrap();
-            for scale in [2, 4, 8] {
-                let region = Region::whole(
-                    (width as u32).div_ceil(scale),
-                    (height as u32).div_ceil(scale),
-                );
-                let job = DecodeJob {
-                    bytes: &bytes,
-                    probe: &probe,
-                    scale,
-                    region,
-                    limits: &Limits::default(),
-                    seek_points: None,
-                };
-                let mut canvases = [Canvas::default(), Canvas::default()];
-                let [reference, own] = &mut canvases;
-                let outcome = general(&job, &mut scratch, reference).unwrap();
-                assert_eq!(outcome, Outcome::Done);
-                if baseline(&job, &mut scratch, own).unwrap() == Outcome::Done {
-                    assert!(
-                        own.cut(&region) == reference.cut(&region),
-                        "{width}x{height} {sampling:?} 1/{scale}"
-                    );
-                }
-            }
-        }
-    }
 }
 
 #[test]
