@@ -4,21 +4,14 @@
 #[path = "it/support/mod.rs"]
 mod support;
 
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use forebay_batch::digest;
-use forebay_client::{Batch, BufferPool, Client, ClientOptions, Error, Stream, Transport, Via};
+use forebay_client::{Batch, Client, ClientOptions, Error, Stream, Transport, Via};
 use forebay_server::{Pixels, ServerOptions, Synthetic};
 use forebay_wire::wire::error::Kind;
-use forebay_wire::{
-    FrameLimits, FrameReader, FrameWriter, LocalListener, LocalSocket, Message, Socket, TcpSocket,
-    wire,
-};
+use forebay_wire::{FrameLimits, FrameReader, FrameWriter, LocalSocket, Message, Socket, wire};
 use support::{
     BATCH_BYTES, LONG, Log, connect, epochs, hello, options, over, plain, spec, start, url,
 };
@@ -163,7 +156,7 @@ fn batches_outlive_their_stream_and_server() {
 }
 
 #[test]
-fn checksums_of_shared_memory_are_verified() {
+fn payload_checksums_of_shared_memory_can_be_asked_for() {
     let _turn = alone();
     let (server, _) = plain();
     let options = ClientOptions {
@@ -172,18 +165,6 @@ fn checksums_of_shared_memory_are_verified() {
     };
     let client = Client::connect(&url(server.addr()), options).unwrap();
     whole_epoch(&mut client.open(epochs(1)).unwrap());
-    let e = told(|lie| {
-        let payload = vec![7; BATCH_BYTES as usize];
-        let header = wire::Batch {
-            payload_crc32c: Some(1),
-            ..lie.batch()
-        };
-        lie.send_in_slot(header, &payload);
-    });
-    assert!(
-        e.to_string().contains("checksum of the payload is wrong"),
-        "{e}"
-    );
 }
 
 /// A client of the local socket that sends arbitrary messages.
@@ -271,217 +252,4 @@ fn invalid_keys_and_releases_end_the_connection() {
         message.contains("was released, but the client does not hold it"),
         "{message}"
     );
-}
-
-/// A server that violates the shared-memory protocol.
-struct Lie {
-    socket: Socket,
-    writer: FrameWriter<Socket>,
-    pool: BufferPool,
-}
-
-impl Lie {
-    /// The first batch of the stream.
-    fn batch(&self) -> wire::Batch {
-        let samples: Vec<u64> = (0..8).collect();
-        wire::Batch {
-            shape: vec![8, 8, 8, 3],
-            labels: vec![0; 8],
-            digest: digest::batch(0, 0, 1, &samples, &[]),
-            samples,
-            flags: vec![0; 8].into(),
-            ..wire::Batch::default()
-        }
-    }
-
-    fn send(&mut self, shared: wire::SharedPayload, file: Option<OwnedFd>, payload: &[u8]) {
-        if let Some(file) = file {
-            self.socket.local().unwrap().attach(file);
-        }
-        let header = wire::Batch {
-            shared: Some(shared),
-            ..self.batch()
-        };
-        let _ = self.writer.write(&header.into(), payload);
-    }
-
-    /// A valid slot of 4,096 bytes.
-    fn slot(&self) -> OwnedFd {
-        let pool = BufferPool::with_slots(1, 4096, 0);
-        pool.take(4096).take_slot_file().unwrap()
-    }
-
-    fn send_in_slot(&mut self, mut header: wire::Batch, payload: &[u8]) {
-        let mut buffer = self.pool.take(payload.len());
-        buffer.copy_from_slice(payload);
-        header.shared = Some(announced(0, payload.len() as u64));
-        self.socket
-            .local()
-            .unwrap()
-            .attach(buffer.take_slot_file().unwrap());
-        let _ = self.writer.write(&header.into(), &[]);
-    }
-}
-
-fn announced(slot: u32, bytes: u64) -> wire::SharedPayload {
-    wire::SharedPayload {
-        slot,
-        bytes,
-        capacity: 4096,
-        gone: vec![],
-    }
-}
-
-/// The error of a client without retries when the server violates the protocol after opening the
-/// stream.
-fn told(act: impl FnOnce(&mut Lie) + Send + 'static) -> Error {
-    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let local = LocalListener::bind().unwrap();
-    let addr = tcp.local_addr().unwrap();
-    let thread = thread::spawn(move || {
-        let welcome = |name: Option<&str>| wire::Welcome {
-            version: 2,
-            heartbeat_ms: 10_000,
-            local: name.map(|name| wire::LocalSocket {
-                name: name.to_owned(),
-                key: vec![1].into(),
-            }),
-            ..Default::default()
-        };
-        let door = TcpSocket::new(tcp.accept().unwrap().0).unwrap();
-        let mut reader = FrameReader::new(door.clone(), FrameLimits::from_client());
-        reader.read().unwrap();
-        let mut writer = FrameWriter::new(door);
-        writer
-            .write(&welcome(Some(local.name())).into(), &[])
-            .unwrap();
-        let began = Instant::now();
-        let socket = loop {
-            match local.accept() {
-                Ok(socket) => break Socket::from(socket.unwrap()),
-                Err(_) => assert!(began.elapsed() < LONG),
-            }
-        };
-        let mut reader = FrameReader::new(socket.clone(), FrameLimits::from_client());
-        let mut writer = FrameWriter::new(socket.clone());
-        reader.read().unwrap();
-        writer.write(&welcome(None).into(), &[]).unwrap();
-        let (Message::Open(open), _) = reader.read().unwrap() else {
-            panic!("no Open");
-        };
-        let opened = wire::Opened {
-            spec: open.spec,
-            records: 100,
-            samples: 100,
-            batches_per_epoch: 12,
-            batch_bytes: BATCH_BYTES,
-            ..Default::default()
-        };
-        writer.write(&opened.into(), &[]).unwrap();
-        let pool = BufferPool::with_slots(100, 1 << 20, 0);
-        act(&mut Lie {
-            socket,
-            writer,
-            pool,
-        });
-        while reader.read().is_ok() {}
-    });
-    let options = ClientOptions {
-        reconnect_for: Duration::ZERO,
-        ..over(Transport::Shm)
-    };
-    let client = Client::connect(&url(addr), options).unwrap();
-    let mut stream = client.open(spec()).unwrap();
-    let e = loop {
-        if let Err(e) = stream.next_batch() {
-            break e;
-        }
-    };
-    drop((stream, client));
-    thread.join().unwrap();
-    e
-}
-
-#[test]
-fn false_announcements_of_slots_are_detected() {
-    let _turn = alone();
-    let lies = |act: fn(&mut Lie), what: &str| {
-        let e = told(act);
-        assert!(matches!(e, Error::Sequence { .. }), "{e}");
-        assert!(e.to_string().contains(what), "{e}");
-    };
-    lies(
-        |lie| {
-            let known = wire::SharedPayload {
-                capacity: 0,
-                ..announced(5, BATCH_BYTES)
-            };
-            lie.send(known, None, &[]);
-        },
-        "announced and is free, found slot 5",
-    );
-    lies(
-        |lie| lie.send(announced(0, BATCH_BYTES), None, &[]),
-        "no file with slot 0",
-    );
-    lies(
-        |lie| {
-            let file = File::open("/dev/zero").unwrap();
-            lie.send(announced(0, BATCH_BYTES), Some(file.into()), &[]);
-        },
-        "is no memory",
-    );
-    lies(
-        |lie| {
-            let file = lie.pool.take(8192).take_slot_file();
-            lie.send(announced(0, BATCH_BYTES), file, &[]);
-        },
-        "has 8192 bytes where 4096 were announced",
-    );
-    lies(
-        |lie| {
-            let slot = lie.slot();
-            let huge = wire::SharedPayload {
-                capacity: 1 << 60,
-                ..announced(0, BATCH_BYTES)
-            };
-            lie.send(huge, Some(slot), &[]);
-        },
-        "slots of at most",
-    );
-    lies(
-        |lie| {
-            let slot = lie.slot();
-            lie.send(
-                announced(0, BATCH_BYTES),
-                Some(slot),
-                &[0; BATCH_BYTES as usize],
-            );
-        },
-        "found both",
-    );
-    // A size that contradicts the stream is rejected before anything is mapped.
-    lies(
-        |lie| lie.send(announced(0, 5000), None, &[]),
-        "bytes of a batch",
-    );
-}
-
-#[test]
-fn a_slot_in_use_is_not_accepted_again() {
-    let _turn = alone();
-    let e = told(|lie| {
-        let mut batch = lie.batch();
-        lie.send_in_slot(batch.clone(), &[7; BATCH_BYTES as usize]);
-        // The first batch is in the client's queue or with its caller.
-        batch.position = 8;
-        batch.step = 1;
-        batch.samples = (8..16).collect();
-        batch.digest = digest::batch(8, 0, 1, &batch.samples, &[]);
-        batch.shared = Some(announced(0, BATCH_BYTES));
-        let file = lie.slot();
-        lie.socket.local().unwrap().attach(file);
-        let _ = lie.writer.write(&batch.into(), &[]);
-    });
-    assert!(e.to_string().contains("each slot once"), "{e}");
 }

@@ -2,21 +2,19 @@
 
 use crate::support;
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_batch::digest;
 use forebay_client::{
     Client, ClientOptions, Error, Notice, RemoteKind, Stream, StreamOptions, Transport,
 };
-use forebay_server::{Pixels, Server, ServerOptions, Synthetic};
-use forebay_wire::wire::error::Kind;
-use forebay_wire::{FrameLimits, FrameReader, FrameWriter, Message, TcpSocket, wire};
-use support::{BATCH_BYTES, LONG, Log, epochs, given, options, over, plain, spec, start, url};
+use forebay_server::{Pixels, ServerOptions, Synthetic};
+use forebay_wire::wire::{self, error::Kind};
+use support::{BATCH_BYTES, LONG, Log, epochs, given, options, over, plain, start, url};
 
 crate::over_each_transport! {
     another_server_goes_on_with_the_next_batch,
@@ -353,35 +351,6 @@ fn a_server_that_starts_later_is_waited_for() {
     assert!(said.try_recv().is_err());
 }
 
-#[test]
-fn a_server_that_never_starts_is_an_error_in_time() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = free.local_addr().unwrap();
-    drop(free);
-    let connect = |options| Client::connect(&url(addr), options).err().unwrap();
-    let e = connect(ClientOptions {
-        server_timeout: Duration::from_millis(200),
-        ..over(Transport::Tcp)
-    });
-    assert!(matches!(e, Error::Absent { attempts: 2.., .. }), "{e}");
-    let text = e.to_string();
-    assert!(
-        text.contains(&format!("cannot connect to {addr}: ")),
-        "{text}"
-    );
-    assert!(text.contains("attempts failed in "), "{text}");
-    let at_once = connect(ClientOptions {
-        server_timeout: Duration::ZERO,
-        ..over(Transport::Tcp)
-    });
-    assert!(matches!(at_once, Error::Connect { .. }), "{at_once}");
-    let unwanted = connect(ClientOptions {
-        wanted: forebay_client::CancelCheck::new(|| false),
-        ..over(Transport::Tcp)
-    });
-    assert!(matches!(unwanted, Error::Interrupted), "{unwanted}");
-}
-
 fn another_dataset_is_not_mixed_in(transport: Transport) {
     let (a, _) = plain();
     let log = Log::default();
@@ -459,214 +428,4 @@ fn a_client_that_was_idle_between_greeting_and_opening_is_served(transport: Tran
     log.wait_for("no message");
     let mut stream = client.open(epochs(1)).unwrap();
     epoch(&mut stream, 0);
-}
-
-/// A server that runs `act` after the stream is opened.
-fn liar(
-    act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
-) -> (SocketAddr, thread::JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let thread = thread::spawn(move || {
-        let socket = TcpSocket::new(listener.accept().unwrap().0).unwrap();
-        let mut reader = FrameReader::new(socket.clone(), FrameLimits::from_client());
-        let mut writer = FrameWriter::new(socket);
-        reader.read().unwrap();
-        let welcome = wire::Welcome {
-            version: 2,
-            heartbeat_ms: 20,
-            ..Default::default()
-        };
-        writer.write(&welcome.into(), &[]).unwrap();
-        let (Message::Open(open), _) = reader.read().unwrap() else {
-            panic!("no Open");
-        };
-        let opened = wire::Opened {
-            spec: open.spec,
-            records: 100,
-            samples: 100,
-            batches_per_epoch: 12,
-            batch_bytes: BATCH_BYTES,
-            ..Default::default()
-        };
-        writer.write(&opened.into(), &[]).unwrap();
-        act(&mut reader, &mut writer);
-    });
-    (addr, thread)
-}
-
-fn batch(position: u64, payload: &[u8]) -> wire::Batch {
-    let samples: Vec<u64> = (position..position + 8).collect();
-    wire::Batch {
-        epoch: 0,
-        step: position / 8,
-        position,
-        shape: vec![8, 8, 8, 3],
-        labels: vec![0; 8],
-        digest: digest::batch(position, 0, 1, &samples, &[]),
-        samples,
-        flags: vec![0; 8].into(),
-        payload_crc32c: Some(crc32c::crc32c(payload)),
-        ..wire::Batch::default()
-    }
-}
-
-/// The error of a client without retries when the server violates the protocol.
-fn told(
-    act: impl FnOnce(&mut FrameReader<TcpSocket>, &mut FrameWriter<TcpSocket>) + Send + 'static,
-) -> Error {
-    let (addr, thread) = liar(act);
-    let options = ClientOptions {
-        reconnect_for: Duration::ZERO,
-        credit_bytes: Some(2 * BATCH_BYTES),
-        ..Default::default()
-    };
-    let client = Client::connect(&url(addr), options).unwrap();
-    let mut stream = client.open(spec()).unwrap();
-    let e = stream.next_batch().unwrap_err();
-    drop(stream);
-    thread.join().unwrap();
-    e
-}
-
-#[test]
-fn wrong_batches_of_a_server_are_detected() {
-    let payload = vec![7; BATCH_BYTES as usize];
-    let sends = |change: fn(&mut wire::Batch), what: &str| {
-        let payload = payload.clone();
-        let e = told(move |_, writer| {
-            let mut header = batch(0, &payload);
-            change(&mut header);
-            let _ = writer.write(&header.into(), &payload);
-        });
-        assert!(matches!(e, Error::Sequence { .. }), "{e}");
-        assert!(e.to_string().contains(what), "{e}");
-    };
-    sends(|b| b.position = 8, "position: expected 0, found 8");
-    sends(|b| b.epoch = 1, "epoch: expected 0, found 1");
-    sends(|b| b.step = 1, "step: expected 0, found 1");
-    sends(|b| b.samples[3] = 4, "digest");
-    let e = told(|_, writer| {
-        let end = wire::EpochEnd::default();
-        let _ = writer.write(&end.into(), &[]);
-    });
-    assert!(e.to_string().contains("found the end of epoch 0"), "{e}");
-}
-
-#[test]
-fn corruption_in_transit_is_detected() {
-    let e = told(|_, writer| {
-        let mut payload = vec![7; BATCH_BYTES as usize];
-        let header = batch(0, &payload);
-        payload[1000] ^= 1;
-        let _ = writer.write(&header.into(), &payload);
-    });
-    assert!(
-        e.to_string().contains("checksum of the payload is wrong"),
-        "{e}"
-    );
-    assert!(e.is_passing(), "it may be had again");
-}
-
-#[test]
-fn batches_beyond_the_credit_are_refused() {
-    let (addr, thread) = liar(|_, writer| {
-        let payload = vec![7; BATCH_BYTES as usize];
-        for i in 0..3 {
-            let _ = writer.write(&batch(i * 8, &payload).into(), &payload);
-        }
-    });
-    let options = ClientOptions {
-        reconnect_for: Duration::ZERO,
-        credit_bytes: Some(2 * BATCH_BYTES),
-        ..Default::default()
-    };
-    let client = Client::connect(&url(addr), options).unwrap();
-    let mut stream = client.open(spec()).unwrap();
-    // All three batches were sent before one was taken.
-    thread.join().unwrap();
-    let interrupted = stream.stats();
-    assert!(interrupted.batches <= 2);
-    let mut taken = 0;
-    let e = loop {
-        match stream.next_batch() {
-            Ok(_) => taken += 1,
-            Err(e) => break e,
-        }
-    };
-    // The credit of a taken batch may return before the third is sent.
-    assert!(taken <= 3);
-    assert!(
-        matches!(
-            e,
-            Error::Sequence { what: "credit", .. } | Error::Lost { .. }
-        ),
-        "{e}"
-    );
-}
-
-#[test]
-fn a_silent_server_is_noticed() {
-    let e = told(|reader, _| {
-        // Reads until the client leaves, without answering.
-        while reader.read().is_ok() {}
-    });
-    assert!(matches!(e, Error::Silent { .. }), "{e}");
-    assert!(
-        e.to_string()
-            .contains("waiting for the batch at epoch 0, position 0"),
-        "{e}"
-    );
-}
-
-#[test]
-fn a_server_that_dies_within_a_batch_is_lost() {
-    let e = told(|reader, _| {
-        let mut bytes = Vec::new();
-        let payload = vec![7; BATCH_BYTES as usize];
-        FrameWriter::new(&mut bytes)
-            .write(&batch(0, &payload).into(), &payload)
-            .unwrap();
-        reader.get_mut().write_all(&bytes[..1000]).unwrap();
-        // Otherwise closing with unread bytes would reset the connection.
-        reader.get_ref().shutdown(Shutdown::Write);
-        while reader.read().is_ok() {}
-    });
-    assert!(matches!(e, Error::Lost { .. }), "{e}");
-    assert!(
-        e.to_string().contains("of 1536 bytes of its payload"),
-        "{e}"
-    );
-}
-
-#[test]
-fn http_and_silent_servers_are_recognized() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
-    let thread = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        stream
-            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            .unwrap();
-        let _ = stream.read(&mut [0; 1000]);
-    });
-    let Err(e) = Client::connect(&url(addr), ClientOptions::default()) else {
-        panic!("was welcomed");
-    };
-    assert!(e.to_string().contains("it speaks HTTP"), "{e}");
-    thread.join().unwrap();
-    // A listener that accepts connections and stays silent.
-    let server = Server::bind(ServerOptions {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        ..ServerOptions::default()
-    })
-    .unwrap();
-    let options = ClientOptions {
-        connect_timeout: Duration::from_millis(30),
-        ..Default::default()
-    };
-    let Err(e) = Client::connect(&url(server.local_addr()), options) else {
-        panic!("was welcomed");
-    };
-    assert!(e.to_string().contains("for the answer to Hello"), "{e}");
 }

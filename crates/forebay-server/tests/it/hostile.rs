@@ -130,68 +130,6 @@ fn options_that_nest_deep_are_refused() {
     still_serves(&server);
 }
 
-/// A listener that answers each connection with these bytes once something arrives.
-fn answers(bytes: &'static [u8]) -> std::net::SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut held = Vec::new();
-        while let Ok((mut socket, _)) = listener.accept() {
-            let _ = socket.read(&mut [0; 64]);
-            let _ = socket.write_all(bytes);
-            // Stays open and silent.
-            held.push(socket);
-        }
-    });
-    address
-}
-
-#[test]
-fn servers_of_other_protocols_are_named_at_once() {
-    let http = "it speaks HTTP; give the address of forebay serve --listen";
-    for (bytes, part) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], http),
-        (b"HTTP", http),
-        (b"<!DOCTYPE HTML>", http),
-        (
-            b"\x15\x03\x01\0\x02\x02\x28",
-            "use forebays:// instead of forebay://",
-        ),
-        (b"SSH-2.0-x\r\n", "found 53 53 48 2d"),
-    ] {
-        // With this timeout, a client that waited for more bytes would outlast the test.
-        let options = ClientOptions {
-            connect_timeout: 10 * LONG,
-            ..ClientOptions::default()
-        };
-        let failed = Client::connect(&url(answers(bytes)), options);
-        let text = failed.err().unwrap().to_string();
-        assert!(text.contains(part), "{text}");
-    }
-    let text = match Client::connect("http://127.0.0.1:7070/set", ClientOptions::default()) {
-        Err(e @ Error::Url { .. }) => e.to_string(),
-        _ => panic!("it is no URL of a server"),
-    };
-    assert!(text.contains("expected forebay://HOST:PORT/NAME"), "{text}");
-}
-
-#[test]
-fn messages_of_a_server_are_escaped() {
-    let mut frame = Vec::new();
-    let error = wire::Error {
-        kind: Kind::NotFound.into(),
-        message: format!(
-            "no set \x1b]0;owned\x07\x1b[2J\r\nerror: {}",
-            "x".repeat(100_000)
-        ),
-    };
-    frame::encode(&error.into(), 0, &mut frame).unwrap();
-    let failed = Client::connect(&url(answers(frame.leak())), ClientOptions::default());
-    let text = failed.err().unwrap().to_string();
-    assert!(!text.contains(char::is_control), "{text:?}");
-    assert!(text.contains("no set \\u{1b}]0;owned") && text.len() < 10_000);
-}
-
 #[test]
 fn incompatible_versions_are_refused_with_both_ranges() {
     let (server, _) = plain();
