@@ -80,8 +80,7 @@ pub enum Error {
     Token(#[from] forebay_wire::token::TokenError),
     /// The token would be sent unencrypted.
     #[error(
-        "refusing to send the token to {server} unencrypted: use forebays:// with a server that was started with \
-         --tls-cert and --tls-key"
+        "refusing to send the token to {server} unencrypted: use forebays:// with a server that has a certificate"
     )]
     TokenInClear {
         /// The server.
@@ -261,10 +260,10 @@ impl Error {
                 return Error::Tls { server, what };
             }
             Foreign::HttpAnswer => {
-                "it speaks HTTP; give the address of forebay serve --listen, not that of its dashboard"
+                "it speaks HTTP; give the server's address for trainers, not that of its dashboard"
             }
             Foreign::HttpRequest => {
-                "it asks something by HTTP; give the address of forebay serve --listen"
+                "it asks something by HTTP; give the server's address for trainers"
             }
         };
         Error::Foreign { server, what }

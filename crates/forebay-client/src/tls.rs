@@ -53,7 +53,7 @@ pub(crate) fn shake_hands(socket: &Socket, server: &str, limit: Duration) -> Res
             return Err(Error::foreign(server.to_owned(), foreign));
         }
         if first == Some(frame::MAGIC) {
-            let what = "it speaks no TLS: use forebay://, or start the server with --tls-cert and --tls-key";
+            let what = "it speaks no TLS: use forebay://, or give the server a certificate";
             return Err(Error::Tls {
                 server: server.to_owned(),
                 what: what.to_owned(),
