@@ -1,4 +1,4 @@
-//! What ends the stream of batches (a failed sample, a stop, a panic), and the samples that were replaced.
+//! The end of the stream of batches (a failed sample, a stop, a panic), and the samples that were replaced.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

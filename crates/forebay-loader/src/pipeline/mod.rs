@@ -1,8 +1,8 @@
 //! The pipeline: fetch, decode, transform and batch, on threads that the loader owns.
 //!
-//! This module owns the threads. `fetch` and `work` are what they do, and `shared` is what they share, with their wake-ups.
-//! Below lies `state`, under one lock: `schedule` knows the samples that are due, `assembler` the batches, and `failures`
-//! what ends the stream. They use neither threads nor clocks. `planner` and `extent` determine the reads, and
+//! This module owns the threads. They run `fetch` and `work`, and share the data and the wake-ups of `shared`.
+//! Below lies `state`, under one lock: `schedule` has the samples that are due, `assembler` the batches, and `failures`
+//! the end of the stream. They use neither threads nor clocks. `planner` and `extent` determine the reads, and
 //! `batch_buffer` gives threads access to batch buffers.
 //!
 //! Every wait ends when the pipeline is stopped. No thread holds the lock while it reads, decodes

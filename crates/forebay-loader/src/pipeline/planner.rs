@@ -130,7 +130,7 @@ struct HeldExtents {
     extents: Vec<Arc<Extent>>,
 }
 
-/// What all epochs are planned from.
+/// The inputs from which each epoch is planned.
 #[derive(Clone)]
 pub(super) struct Planning {
     pub(super) selection: Selection,

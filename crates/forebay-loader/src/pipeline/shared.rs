@@ -1,4 +1,4 @@
-//! What the threads of a pipeline share, and how they wake each other.
+//! The data that the threads of a pipeline share, and how they wake each other.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::source::Source;
 use crate::stats::{Activity, Queues, ReadTimes, Stats};
 
-/// State shared by the threads.
+/// Data shared by the threads.
 pub(crate) struct Shared {
     pub(super) source: Box<dyn Source>,
     /// Resolved options, with all defaults filled in.

@@ -1,4 +1,4 @@
-//! What the threads of a pipeline measure.
+//! Measurements of the threads of a pipeline.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
