@@ -201,7 +201,7 @@ impl State {
         let first = self.schedule.first()?;
         let is_due = first.batch == next
             && self.assembler.has_room(self.schedule.unfinished())
-            && !self.failures.precede(next);
+            && self.failures.error_at(next).is_none();
         is_due.then_some((first.epoch, first.start))
     }
 

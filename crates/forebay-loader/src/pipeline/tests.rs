@@ -334,7 +334,7 @@ fn a_refused_buffer_ends_the_stream() {
     assert!(driven.next().is_none());
     driven.state.add_buffer(generation, Err(Error::Interrupted));
     assert!(matches!(driven.next(), Some(Err(Error::Interrupted))));
-    assert!(!driven.state.has_job());
+    assert!(!driven.state.has_job(), "it is not asked for again");
 }
 
 #[test]
