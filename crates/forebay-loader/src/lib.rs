@@ -9,6 +9,48 @@
 //! - [`Options::from_schema`], [`Options::to_schema`]: conversion from and to the schema that all interfaces share.
 //!
 //! `forebay-shard` reads records, `forebay-image` decodes images, and `forebay-wire` sends batches.
+//!
+//! # A dataset that a program writes
+//!
+//! `forebay pack` makes a dataset of a directory of images. A program can write one as well:
+//!
+//! ```rust
+//! use forebay_loader::shard::manifest::{Manifest, ShardEntry, SplitEntry};
+//! use forebay_loader::shard::{ExampleBuilder, RecordMeta, ShardFormat, indexed};
+//! use forebay_loader::{EvalTransform, Loader, Transform, image};
+//!
+//! let root = tempfile::tempdir()?;
+//! let name = "train-00000-of-00001.fbs";
+//! let path = root.path().join(name);
+//! let mut shard = indexed::WriterBuilder::new().from_writer(std::fs::File::create(&path)?, &path)?;
+//! for label in 1..=6 {
+//!     let png = image::encode_png(&[40 * label as u8; 3 * 8 * 8], 8, 8);
+//!     let mut example = ExampleBuilder::new();
+//!     example.add_bytes("image/encoded", &png);
+//!     example.add_int64("image/class/label", label);
+//!     shard.append(&example.to_vec(), &RecordMeta::new(label, format!("{label}.png").as_bytes()))?;
+//! }
+//! let (_, written) = shard.finish()?;
+//! let entry = ShardEntry {
+//!     name: name.to_owned(),
+//!     records: written.records,
+//!     bytes: written.bytes,
+//!     crc32c: written.crc32c,
+//!     blake3: None,
+//! };
+//! let manifest = Manifest::new(ShardFormat::Indexed, 1, vec![SplitEntry::new("train", vec![entry])]);
+//! std::fs::write(root.path().join("forebay.json"), manifest.to_json()?)?;
+//!
+//! let transform = Transform::Eval(EvalTransform::new(8, 8));
+//! let mut loader = Loader::builder(root.path()).batch_size(4).transform(transform).build()?;
+//! let labels: Vec<i64> = loader
+//!     .epoch(0)?
+//!     .map(|batch| Ok(batch?.labels))
+//!     .collect::<forebay_loader::Result<Vec<_>>>()?
+//!     .concat();
+//! assert_eq!(labels.len(), 8); // Two batches; the last one is padded.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
