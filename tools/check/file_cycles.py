@@ -174,18 +174,3 @@ def circles(graph):
         if node not in index:
             visit(node)
     return sorted(found)
-
-
-if __name__ == "__main__":
-    import sys
-
-    total = 0
-    for source in sys.argv[1:]:
-        graph = dependencies(source)
-        for group in circles(graph):
-            total += 1
-            print(f"{source}: {len(group)} files")
-            for member in group:
-                inside = sorted("::".join(target) or "(root)" for target in graph[member] if target in group)
-                print(f"    {'::'.join(member) or '(root)'} -> {', '.join(inside)}")
-    print(total, "circles")

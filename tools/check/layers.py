@@ -3,7 +3,7 @@
 the ones a user may expect: no crate depends upward, the shard reader pulls in no
 runtime and no object store (and without default features no C compiler), and every licence is permissive.
 No crate parses JSON without a bound of its depth.
-Within a crate, no top-level modules depend on each other in a circle. No two crates give
+Within a crate, neither top-level modules nor files depend on each other in a circle. No two crates give
 different public types the same name. The Python package of the tests links what `cargo test` has compiled.
 
 Reads `cargo metadata` and `cargo tree`; prints each violation and exits with 1 if there is one.
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 
+import file_cycles
 from module_cycles import cyclic_edges, dependencies, public_types
 
 # From the bottom up. A crate may depend on crates of lower layers only.
@@ -166,6 +167,15 @@ def module_violations(graphs):
     ]
 
 
+def file_violations(crates):
+    """Each set of files of a crate that depend on each other in a circle, as a sentence."""
+    return [
+        f"{crate}: the files {', '.join('::'.join(path) for path in group)} depend on each other in a circle"
+        for crate, source in sorted(crates.items())
+        for group in file_cycles.circles(file_cycles.dependencies(source))
+    ]
+
+
 def name_violations(types):
     """Each name that several crates give to different public types, as a sentence."""
     owners = {}
@@ -209,12 +219,13 @@ def main():
     found += json_violations(crates)
     found += shared_build_violations(*shared_build())
     found += module_violations({name: dependencies(source) for name, source in crates.items()})
+    found += file_violations(crates)
     # forebay-rigs is for tests only.
     found += name_violations({name: public_types(source) for name, source in crates.items() if name != "forebay-rigs"})
     for sentence in found:
         print(f"error: {sentence}", file=sys.stderr)
     if not found:
-        print(f"layers: {len(metadata['workspace_members'])} crates keep to their layers, no modules form a cycle, and public types have names of their own")
+        print(f"layers: {len(metadata['workspace_members'])} crates keep to their layers, no modules and files form a circle, and public types have names of their own")
     return 1 if found else 0
 
 

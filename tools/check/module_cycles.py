@@ -76,10 +76,12 @@ def outer_names(text, depth):
 
 
 def module_files(source):
-    """The files below `source` that are no tests: (module path, code)."""
+    """The files below `source` that are neither tests nor generated: (module path, code)."""
     texts, tests = {}, set()
     for file in sorted(source.rglob("*.rs")):
         relative = file.relative_to(source)
+        if "generated" in relative.parts:
+            continue
         parts = list(relative.with_suffix("").parts)
         if parts[-1] in ("mod", "lib", "main"):
             parts.pop()
