@@ -3,6 +3,10 @@
 //! `census -> plan -> shards`: the [`Census`] lists every file with its size, and the [`Plan`] assigns the files to
 //! shards in a fixed order, before the first byte is written. So any thread can write any shard
 //! independently, a continued run writes the same bytes, and the output does not depend on the number of jobs.
+//!
+//! `prepare` takes the census and makes the plan. `run` opens the destination (`publish`), writes the shards (`write`) and
+//! publishes them; `parts` lets several machines do this. `convert` and `writer` have plans of their own, and write and
+//! publish in the same way.
 
 mod against;
 mod bad_count;

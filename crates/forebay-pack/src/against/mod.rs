@@ -3,6 +3,9 @@
 //!
 //! Records are matched to files by key, so shuffling, sharding and the format do not matter. Memory holds the census,
 //! one byte per file for its number of records, and for each record the number of its file.
+//!
+//! Verification calls [`SourceComparison::check`] with each record, which compares it with the file (`source`); `report` adds
+//! what the report of the pack says.
 
 mod report;
 mod source;

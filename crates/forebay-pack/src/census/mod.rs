@@ -3,6 +3,8 @@
 //! It walks and sorts the files, and stores them compactly (about six bytes plus the name per file, so a million files
 //! take some 25 MB). The layout defines the classes. Whether a file with the name of an image is an image is
 //! checked when its bytes are read for the shard, so that each file is read once.
+//!
+//! `prepare` takes the census: it collects each split (`split`) and joins files of labels to the images (`label_join`).
 
 mod label_join;
 mod split;

@@ -1,5 +1,6 @@
 //! Exports a dataset to a directory of images, byte for byte.
 //!
+//! Each thread reads records, restores their files (`original`) and writes them below the destination (`tree`).
 //! Keys come from shards that are not trusted, so they are never used as paths directly: see [`tree`].
 
 mod original;

@@ -1,20 +1,14 @@
-//! One part of a pack, while other machines write the others, and the joining of all parts.
+//! Writes one part of a pack, while other machines write the others.
 
+use super::differ;
 use crate::error::{Error, Result};
-use crate::observer::{Cancel, Observer, Stage};
+use crate::observer::{Cancel, Observer};
 use crate::options::Part;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
-use crate::publish::destination::{
-    Destination, Header, LocalDestination, PlanDifference, PlanFile, State, UnfinishedPack,
-};
-use crate::publish::resume;
-use crate::publish::upload;
-use crate::publish::{self, Tally};
-use crate::report::Summary;
+use crate::publish::Tally;
+use crate::publish::destination::{Destination, Header, LocalDestination, State, UnfinishedPack};
 use forebay_formats::{Action, Finding, Reason};
-use forebay_store::{Durability, Location};
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -44,7 +38,7 @@ pub struct PartSummary {
     pub already_complete: bool,
     /// How many files of this part met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
-    /// The first files of this part that were skipped, up to [`Summary::EXAMPLES`].
+    /// The first files of this part that were skipped, up to [`Summary::EXAMPLES`](crate::Summary::EXAMPLES).
     pub skipped_examples: Vec<Finding>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
@@ -65,7 +59,7 @@ impl PartSummary {
 
 impl Prepared {
     /// Writes one part of the shards, or what is missing of them. Other parts may be written at the same time, by any
-    /// machine that sees the same source and destination; [`finish`] publishes the dataset when all are there.
+    /// machine that sees the same source and destination; [`finish`](crate::finish) publishes the dataset when all are there.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::DifferentPart`] when the source or the arguments are not those that other parts began
@@ -179,151 +173,5 @@ impl Prepared {
         sizes.fold((0, 0), |(files, bytes), entry| {
             (files + 1, bytes + entry.size)
         })
-    }
-}
-
-/// Options of [`finish`].
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct FinishOptions {
-    /// The destination that the parts were packed into.
-    pub dst: Location,
-    /// Shards read at the same time; none: what the machine allows.
-    pub jobs: Option<usize>,
-    /// Whether finished files are forced to disk.
-    pub durability: Durability,
-}
-
-impl FinishOptions {
-    /// All cores, and synced.
-    pub fn new(dst: impl Into<Location>) -> Self {
-        Self {
-            dst: dst.into(),
-            jobs: None,
-            durability: Durability::Synced,
-        }
-    }
-}
-
-/// Joins the parts of a pack: all of them are of one plan, every shard is there with the size and checksum that its part
-/// wrote down, and then the manifest is published. The result is that of a pack by one machine, byte for byte.
-///
-/// Needs no source. With `source`, which is prepared from the arguments that the parts had, the source must also still be
-/// what was planned.
-///
-/// # Errors
-/// [`Error::Missing`] names the parts to run again, [`Error::DifferentPart`] what does not fit together. Nothing is
-/// published then.
-pub fn finish(
-    options: &FinishOptions,
-    source: Option<&Prepared>,
-    observer: &dyn Observer,
-    cancel: &Cancel,
-) -> Result<Summary> {
-    let begin = Instant::now();
-    if options.dst.is_remote() {
-        return Err(Error::Options(upload::NO_PARTS.into()));
-    }
-    let root = options.dst.local_path()?;
-    if !root.is_dir() {
-        return Err(Error::destination(
-            root,
-            "there is no such directory: no part has been packed into it",
-        ));
-    }
-    let destination = LocalDestination::open(root, options.durability)?;
-    let dir = destination.dir();
-    let unfinished = match dir.state()? {
-        State::Complete(manifest) => {
-            if let Some(source) = source {
-                source.refuse_other(&manifest)?;
-            }
-            let tally = Tally::of_report(&dir.report())?;
-            dir.finish()?;
-            return Ok(publish::summary(root, &manifest, tally));
-        }
-        State::Unfinished(unfinished) => unfinished,
-        State::Empty => {
-            return Err(Error::destination(root, "no part has been packed into it"));
-        }
-    };
-    let UnfinishedPack { plan, journals } = *unfinished;
-    let Some(PlanFile {
-        header,
-        outline,
-        findings,
-    }) = plan
-    else {
-        let what = "it holds an unfinished pack without parts: `pack` with its paths and options continues it";
-        return Err(Error::destination(root, what));
-    };
-    if let Some(source) = source {
-        let now = Header::new(&source.census, &source.plan);
-        differ(
-            root,
-            "the source as it is now".into(),
-            header.difference(&now),
-        )?;
-    }
-    let mut lines = Vec::new();
-    let mut counts = BTreeSet::new();
-    for (part, found) in journals {
-        let name = part.map_or("a run without parts".into(), |part| format!("part {part}"));
-        differ(root, name, header.difference(&found.header))?;
-        counts.extend(part.map(Part::count));
-        lines.extend(found.shards);
-    }
-    observer.stage(Stage::Checking);
-    let names: BTreeSet<&str> = header.shards.iter().map(String::as_str).collect();
-    let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
-    let jobs = options.jobs.unwrap_or_else(machine).max(1);
-    let done = resume::check(&destination, &names, lines, jobs, cancel)?;
-    if done.len() < names.len() {
-        return Err(missing(root, &header, &done.into_keys().collect(), &counts));
-    }
-    let shards = (header.shards.as_slice(), &done);
-    let published = publish::publish(&destination, &outline, &findings, shards, observer, cancel)?;
-    dir.finish()?;
-    Ok(Summary {
-        already_complete: false,
-        resumed_shards: done.len() as u64,
-        warnings: outline.warnings,
-        write_time: begin.elapsed(),
-        ..publish::summary(root, &published.manifest, published.tally)
-    })
-}
-
-fn differ(root: &std::path::Path, part: String, difference: PlanDifference) -> Result<()> {
-    match difference {
-        PlanDifference::None => Ok(()),
-        different => Err(Error::DifferentPart {
-            path: root.to_path_buf(),
-            part,
-            differences: different.into_words(),
-        }),
-    }
-}
-
-fn missing(
-    root: &std::path::Path,
-    header: &Header,
-    done: &BTreeSet<String>,
-    counts: &BTreeSet<u32>,
-) -> Error {
-    let mut parts = BTreeSet::new();
-    let mut names = Vec::new();
-    for (number, name) in header.shards.iter().enumerate() {
-        if !done.contains(name) {
-            names.push(name.clone());
-            if let [count] = counts.iter().copied().collect::<Vec<_>>()[..] {
-                parts.extend(Part::of_shard(number, count));
-            }
-        }
-    }
-    Error::Missing {
-        path: root.to_path_buf(),
-        missing: names,
-        parts: parts.into_iter().collect(),
-        total: header.shards.len() as u64,
     }
 }

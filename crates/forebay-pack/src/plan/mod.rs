@@ -1,7 +1,8 @@
 //! The plan assigns files to shards in a fixed order. It is a pure function of the census and the options.
 //!
 //! The plan is complete before the first byte is written, so any thread or machine can write shard *k* independently. Its
-//! digest shows whether a run continues the same pack.
+//! digest shows whether a run continues the same pack. `prepare` makes the plan, in the order of `shuffle`; a conversion cuts
+//! its shards with [`cut`].
 
 mod shuffle;
 
