@@ -26,7 +26,7 @@ fn save(area: &Path, checkpoint: &Path) {
 }
 
 #[test]
-fn files_of_a_checkpoint_are_copied_and_a_checkpoint_removed() {
+fn checkpoint_files_are_copied_and_a_checkpoint_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (area, step) = (dir.path().join("area"), dir.path().join("run/step-1"));
     save(&area, &step);

@@ -316,9 +316,8 @@ const WITHIN: &str = "FOREBAY_TEST_WITHIN";
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_link_that_is_cut_within_a_batch_and_mended_changes_nothing() {
-    const NAME: &str =
-        "killed_servers::a_link_that_is_cut_within_a_batch_and_mended_changes_nothing";
+fn a_connection_cut_within_a_batch_changes_nothing() {
+    const NAME: &str = "killed_servers::a_connection_cut_within_a_batch_changes_nothing";
     if std::env::var_os(WITHIN).is_some() {
         return cut_link();
     }

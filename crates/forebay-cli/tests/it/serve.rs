@@ -523,7 +523,7 @@ fn one_job_by_flags() {
 }
 
 #[test]
-fn a_synthetic_dataset_is_served_and_so_are_batches_of_nothing() {
+fn synthetic_datasets_and_empty_batches_are_served() {
     for (url, name) in [
         ("synthetic://imagenet?records=64&pictures=1", "/imagenet"),
         ("synthetic://imagenet?records=64&decode=off", "/imagenet"),

@@ -230,7 +230,7 @@ fn a_pack_that_is_killed_is_finished_by_the_same_command() {
 }
 
 #[test]
-fn a_conversion_that_is_killed_is_finished_by_the_same_command() {
+fn a_killed_conversion_is_finished_by_the_same_command() {
     let place = Place::new();
     let server = S3Server::start();
     let reach = Reach::s3(server.url(), server.settings());
@@ -368,7 +368,7 @@ fn wrong_keys_are_told_at_once_and_not_shown() {
 }
 
 #[test]
-fn a_bucket_that_is_not_there_is_told_from_a_dataset_that_is_not() {
+fn a_missing_bucket_is_told_from_a_missing_dataset() {
     let server = Gcs::start();
     let reach = Reach::default().and("GOOGLE_BASE_URL", server.url(), server.settings());
     for command in ["verify", "inspect", "ls"] {
