@@ -295,7 +295,7 @@ fn a_part_changes_only_its_own_files() {
     over.overwrite = true;
     assert!(matches!(
         run_part(&over, part(1, 2)),
-        Err(Error::Options(_))
+        Err(Error::PartOverwrites)
     ));
     put(&dst, b"thesis.tex", b"x");
     let options = options(&src, &dst);

@@ -322,7 +322,9 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let failure = |kind| Failure::new(kind, &error);
         match &error {
-            Error::Options(_) => failure(Kind::Option),
+            Error::Options(_) | Error::Option { .. } | Error::NoFastImages { .. } => {
+                failure(Kind::Option)
+            }
             Error::Sample(sample) => {
                 let failure = failure(Kind::Sample)
                     .text("split", &sample.split)
