@@ -27,7 +27,7 @@ pub use limits::Limits;
 pub use markers::ColorModel;
 pub use region::{Region, RgbImage};
 
-/// What `forebay-image` builds on. It may change in any release.
+/// The parts that `forebay-image` builds on. They may change in any release.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::decoder::Decoders;

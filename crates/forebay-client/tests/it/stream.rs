@@ -10,10 +10,11 @@ use crate::support::{
     BATCH_BYTES, LONG, Peer, at_once, batch, open, payload, serve, told, welcome,
 };
 
-/// As [`at_once`], but reconnects.
+/// As [`at_once`], but reconnects, with credit for every batch of a test.
 fn patient() -> ClientOptions {
     ClientOptions {
         reconnect_for: LONG,
+        credit_bytes: Some(8 * BATCH_BYTES),
         ..at_once()
     }
 }
