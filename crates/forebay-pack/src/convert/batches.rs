@@ -124,7 +124,7 @@ impl<'a> Batches<'a> {
             };
             (next, encoded) = (read?, encoding);
         }
-        shard.findings.extend(reader.take_remarks());
+        shard.line.findings.extend(reader.take_remarks());
         Ok(true)
     }
 

@@ -117,7 +117,9 @@ impl Run<'_> {
         };
         let _active = batches.begin_shard();
         let writer = self.begin(planned)?;
-        let mut shard = ShardInProgress::new(writer, self.bad, self.has_unique_keys, self.observer);
+        let (bad, name) = (self.bad, &planned.name);
+        let mut shard =
+            ShardInProgress::new(name, writer, bad, self.has_unique_keys, self.observer);
         for (file, range) in split.pieces(planned.positions.clone()) {
             let is_whole = match self.mapping.is_none() && batches.are_for(file) {
                 true => batches.write(file, range, &mut shard, stopped)?,
@@ -127,8 +129,7 @@ impl Run<'_> {
                 return Ok(None);
             }
         }
-        let written = shard.finish(planned.name.clone(), self.options)?;
-        Ok(Some(written.in_room(room)))
+        shard.finish(room, self.options).map(Some)
     }
 
     /// Creates the file of a shard.
@@ -175,7 +176,7 @@ impl Run<'_> {
             let record = match next {
                 Ok(Some(record)) => record,
                 Ok(None) => {
-                    shard.findings.extend(reader.take_remarks());
+                    shard.line.findings.extend(reader.take_remarks());
                     return Ok(true);
                 }
                 Err(error) => {

@@ -6,7 +6,7 @@ use crate::bad_count::BadCount;
 use crate::error::Result;
 use crate::observer::Observer;
 use crate::options::{OnBad, PackOptions};
-use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
+use crate::publish::destination::{ShardLine, SpaceReservation};
 use crate::write::{Quarantine, RecordFileWriter, WrittenShard};
 use forebay_formats::records::{RecordFile, SourceRecord};
 use forebay_formats::{Action, Error as SourceError, Finding, Reason, escape};
@@ -41,13 +41,7 @@ pub(super) struct ShardInProgress<'a> {
     keys: Option<HashSet<u128>>,
     observer: &'a dyn Observer,
     writer: RecordFileWriter,
-    pub(super) findings: Vec<Finding>,
-    seek_points: SeekPointCount,
-    progressive: ProgressiveCount,
-    fast: FastCount,
-    /// The lowest and the highest label so far.
-    labels: Option<(i64, i64)>,
-    source_bytes: u64,
+    pub(super) line: ShardLine,
     /// Records and bytes that were not reported to the observer yet.
     step: (u64, u64),
 }
@@ -55,6 +49,7 @@ pub(super) struct ShardInProgress<'a> {
 impl<'a> ShardInProgress<'a> {
     /// With `has_unique_keys`, a record counts as bad if its key already occurs in the shard.
     pub(super) fn new(
+        name: &str,
         writer: RecordFileWriter,
         bad: Bad<'a>,
         has_unique_keys: bool,
@@ -65,12 +60,7 @@ impl<'a> ShardInProgress<'a> {
             keys: has_unique_keys.then(HashSet::new),
             observer,
             writer,
-            findings: Vec::new(),
-            seek_points: SeekPointCount::default(),
-            progressive: ProgressiveCount::default(),
-            fast: FastCount::default(),
-            labels: None,
-            source_bytes: 0,
+            line: ShardLine::new(name),
             step: (0, 0),
         }
     }
@@ -95,12 +85,12 @@ impl<'a> ShardInProgress<'a> {
         if let Err(what) = self.writer.append(&written, extents)? {
             return self.refuse(file, record.number, what).map(|()| false);
         }
-        self.seek_points.add(converted.seek_point_bytes);
-        self.progressive.add(converted.is_baseline_now);
-        self.fast.add(converted.fast);
+        self.line.seek_points.add(converted.seek_point_bytes);
+        self.line.progressive.add(converted.is_baseline_now);
+        self.line.fast.add(converted.fast);
         if let Some(label) = record.label.filter(|label| *label >= 0) {
-            let (least, most) = self.labels.unwrap_or((label, label));
-            self.labels = Some((least.min(label), most.max(label)));
+            let (least, most) = self.line.labels.unwrap_or((label, label));
+            self.line.labels = Some((least.min(label), most.max(label)));
         }
         self.step.0 += 1;
         self.step.1 += record.bytes.len() as u64;
@@ -134,7 +124,7 @@ impl<'a> ShardInProgress<'a> {
         let what = format!("record {record}: {what}");
         let found = Finding::new(action, Reason::BadRecord, name, what);
         self.bad.count.add(1, &found)?;
-        self.findings.push(found);
+        self.line.findings.push(found);
         Ok(())
     }
 
@@ -164,20 +154,20 @@ impl<'a> ShardInProgress<'a> {
     }
 
     /// Writes the end of the shard.
-    pub(super) fn finish(mut self, name: String, options: &PackOptions) -> Result<WrittenShard> {
+    pub(super) fn finish(
+        mut self,
+        room: SpaceReservation,
+        options: &PackOptions,
+    ) -> Result<WrittenShard> {
         self.advance();
         let file = self.writer.finish()?;
-        let written =
-            WrittenShard::converted(name, file, self.source_bytes, self.seek_points, options);
-        let written = written.with_progressive(self.progressive);
-        let written = written.with_fast(self.fast).with_labels(self.labels);
-        Ok(written.with_findings(self.findings))
+        Ok(WrittenShard::converted(self.line, file, room, options))
     }
 
     /// Reports to the observer what was written since the last call.
     fn advance(&mut self) {
         let (records, bytes) = std::mem::take(&mut self.step);
-        self.source_bytes += bytes;
+        self.line.image_bytes += bytes;
         self.observer.advanced(records, bytes);
     }
 }

@@ -12,10 +12,9 @@ use crate::publish::destination::{
     Destination, INDEX_DIR, Journal, ShardLine, Sidecar, SpaceReservation,
 };
 use crate::publish::upload;
-use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
-use forebay_formats::{Finding, Reason};
+use forebay_formats::Reason;
 use forebay_shard::checksum::Crc32c;
-use forebay_shard::{ShardSummary, ShardWriter, verify};
+use forebay_shard::{ShardSummary, ShardWriter};
 use forebay_store::{AtomicFile, Durability};
 use std::io;
 
@@ -26,13 +25,8 @@ const LOST_IN_A_ROW: u32 = 100;
 /// A shard under construction, under its temporary name.
 #[derive(Debug)]
 pub(super) struct OpenShard {
-    name: String,
+    line: ShardLine,
     writer: ShardWriter<Output>,
-    image_bytes: u64,
-    seek_points: SeekPointCount,
-    progressive: ProgressiveCount,
-    fast: FastCount,
-    findings: Vec<Finding>,
     lost_in_a_row: u32,
     room: SpaceReservation,
 }
@@ -42,22 +36,13 @@ type Summed = io::Result<Option<Crc32c>>;
 
 /// A shard that is completely written, under its temporary name.
 pub(crate) struct WrittenShard {
-    name: String,
+    /// Its line in the journal, without sidecars and hash.
+    line: ShardLine,
     output: Output,
     summary: ShardSummary,
-    image_bytes: u64,
-    seek_points: SeekPointCount,
-    progressive: ProgressiveCount,
-    fast: FastCount,
-    labels: Option<(i64, i64)>,
-    findings: Vec<Finding>,
-    damage: Vec<verify::VerifyFinding>,
-    lost: Vec<verify::Lost>,
-    lost_records: u64,
-    ends_split: bool,
     with_sidecars: bool,
     index_text: bool,
-    entry: Option<serde_json::Value>,
+    /// Reserved space, which is kept until the shard is uploaded.
     room: SpaceReservation,
 }
 
@@ -84,13 +69,8 @@ impl OpenShard {
             key_bytes.sum(),
         );
         Ok(Some(Self {
-            name: planned.name.clone(),
+            line: ShardLine::new(&planned.name),
             writer,
-            image_bytes: 0,
-            seek_points: SeekPointCount::default(),
-            progressive: ProgressiveCount::default(),
-            fast: FastCount::default(),
-            findings: Vec::new(),
             lost_in_a_row: 0,
             room,
         }))
@@ -128,13 +108,13 @@ impl OpenShard {
                     );
                     return Err(Error::source(prepared.census.src(), what));
                 }
-                self.findings.push(found);
+                self.line.findings.push(found);
             }
             self.lost_in_a_row = if lost { self.lost_in_a_row + 1 } else { 0 };
-            self.image_bytes += file.image_bytes;
-            self.seek_points.add(file.seek_point_bytes);
-            self.progressive.add(file.is_baseline_now);
-            self.fast.add(file.fast);
+            self.line.image_bytes += file.image_bytes;
+            self.line.seek_points.add(file.seek_point_bytes);
+            self.line.progressive.add(file.is_baseline_now);
+            self.line.fast.add(file.fast);
         }
         let frames = std::mem::take(&mut piece.frames);
         let spent = self.writer.append_frames(frames, piece.metas())?;
@@ -145,113 +125,45 @@ impl OpenShard {
     /// Writes the end of the shard.
     pub(super) fn finish(self, options: &PackOptions) -> Result<WrittenShard> {
         let file = self.writer.finish()?;
-        Ok(WrittenShard {
-            findings: self.findings,
-            progressive: self.progressive,
-            fast: self.fast,
-            room: self.room,
-            ..WrittenShard::new(self.name, file, self.image_bytes, self.seek_points, options)
-        })
+        Ok(WrittenShard::new(self.line, file, self.room, options))
     }
 }
 
 impl WrittenShard {
-    /// Creates a written shard without findings.
+    /// Creates a written shard; the writer's summary completes its line.
     pub(crate) fn new(
-        name: String,
+        line: ShardLine,
         (output, summary): (Output, ShardSummary),
-        image_bytes: u64,
-        seek_points: SeekPointCount,
+        room: SpaceReservation,
         options: &PackOptions,
     ) -> Self {
         Self {
-            name,
+            line: ShardLine {
+                records: summary.records,
+                bytes: summary.bytes,
+                crc32c: summary.crc32c,
+                samples: summary.samples,
+                record_bytes: summary.record_bytes,
+                ..line
+            },
             output,
             summary,
-            image_bytes,
-            seek_points,
-            progressive: ProgressiveCount::default(),
-            fast: FastCount::default(),
-            labels: None,
-            findings: Vec::new(),
-            damage: Vec::new(),
-            lost: Vec::new(),
-            lost_records: 0,
-            ends_split: false,
             with_sidecars: options.format == DatasetFormat::TfRecord,
             index_text: options.index_text,
-            entry: None,
-            room: SpaceReservation::default(),
+            room,
         }
     }
 
     /// Creates a written file of a conversion.
     pub(crate) fn converted(
-        name: String,
-        file: WrittenFile,
-        image_bytes: u64,
-        seek_points: SeekPointCount,
+        mut line: ShardLine,
+        mut file: WrittenFile,
+        room: SpaceReservation,
         options: &PackOptions,
     ) -> Self {
-        let (findings, entry) = (file.findings, file.entry);
-        let file = (file.output, file.summary);
-        Self {
-            findings,
-            entry,
-            ..Self::new(name, file, image_bytes, seek_points, options)
-        }
-    }
-
-    /// Adds findings about records that were left out.
-    pub(crate) fn with_findings(mut self, findings: Vec<Finding>) -> Self {
-        self.findings.extend(findings);
-        self
-    }
-
-    /// Sets the reserved space, which is kept until the shard is uploaded.
-    pub(crate) fn in_room(self, room: SpaceReservation) -> Self {
-        Self { room, ..self }
-    }
-
-    /// Marks the shard as ended by the end of its split.
-    pub(crate) fn ending_split(self) -> Self {
-        Self {
-            ends_split: true,
-            ..self
-        }
-    }
-
-    /// Sets the lowest and the highest label.
-    pub(crate) fn with_labels(self, labels: Option<(i64, i64)>) -> Self {
-        Self { labels, ..self }
-    }
-
-    /// Sets the counts of progressive JPEGs.
-    pub(crate) fn with_progressive(self, progressive: ProgressiveCount) -> Self {
-        Self {
-            progressive,
-            ..self
-        }
-    }
-
-    /// Sets the counts of fast images.
-    pub(crate) fn with_fast(self, fast: FastCount) -> Self {
-        Self { fast, ..self }
-    }
-
-    /// Sets the damage of its source, and the records that were lost to it.
-    pub(crate) fn with_losses(
-        self,
-        damage: Vec<verify::VerifyFinding>,
-        lost: Vec<verify::Lost>,
-        lost_records: u64,
-    ) -> Self {
-        Self {
-            damage,
-            lost,
-            lost_records,
-            ..self
-        }
+        file.findings.append(&mut line.findings);
+        (line.findings, line.entry) = (file.findings, file.entry);
+        Self::new(line, (file.output, file.summary), room, options)
     }
 
     /// Publishes sidecars, then the shard, then the line of the journal; each is durable before the next. Then submits uploads.
@@ -261,18 +173,18 @@ impl WrittenShard {
         journal: &mut Journal,
         durability: Durability,
     ) -> Result<ShardLine> {
-        let mut sidecars = Vec::new();
+        let line = &mut self.line;
         if self.with_sidecars {
             let summary = &self.summary;
             let mut sidecar = |extension: &str, write: &dyn Fn(&mut AtomicFile) -> Summed| {
-                let name = format!("{}.{extension}", self.name);
+                let name = format!("{}.{extension}", line.name);
                 let path = destination.dir().path(INDEX_DIR).join(&name);
                 let mut file = AtomicFile::create(&path)?;
                 let sum = write(&mut file).map_err(|error| Error::io(&path, "write", error))?;
                 // Files of a pack are never compressed as a whole, so they have an index.
                 if let Some(sum) = sum {
                     file.commit(durability)?;
-                    sidecars.push(Sidecar {
+                    line.sidecars.push(Sidecar {
                         name,
                         bytes: sum.len(),
                         crc32c: sum.value(),
@@ -287,33 +199,11 @@ impl WrittenShard {
         }
         // The index of a million records takes tens of megabytes, and that of the next shard is already growing.
         self.summary.index = None;
-        let line = ShardLine {
-            name: self.name,
-            records: self.summary.records,
-            bytes: self.summary.bytes,
-            crc32c: self.summary.crc32c,
-            blake3: self
-                .output
-                .hasher
-                .map(|hasher| hasher.finalize().to_hex().to_string()),
-            image_bytes: self.image_bytes,
-            samples: self.summary.samples,
-            record_bytes: self.summary.record_bytes,
-            seek_points: self.seek_points,
-            progressive: self.progressive,
-            fast: self.fast,
-            labels: self.labels,
-            sidecars,
-            findings: self.findings,
-            ends_split: self.ends_split,
-            damage: self.damage,
-            lost: self.lost,
-            lost_records: self.lost_records,
-            entry: self.entry,
-        };
+        let hash = self.output.hasher.map(|hasher| hasher.finalize());
+        line.blake3 = hash.map(|hash| hash.to_hex().to_string());
         self.output.file.commit(durability)?;
-        journal.append(&line)?;
-        destination.put_shard(&line, self.room)?;
-        Ok(line)
+        journal.append(&self.line)?;
+        destination.put_shard(&self.line, self.room)?;
+        Ok(self.line)
     }
 }

@@ -4,9 +4,8 @@ use super::options::WriterOptions;
 use super::record::{Checked, Encoded};
 use crate::error::{Error, Result};
 use crate::options::{MAX_SHARDS, PackOptions};
-use crate::publish::destination::{Destination, SpaceReservation};
+use crate::publish::destination::{Destination, ShardLine, SpaceReservation};
 use crate::publish::upload;
-use crate::report::SeekPointCount;
 use crate::write::{Output, WrittenShard, open_shard};
 use forebay_image::SeekDensity;
 use forebay_shard::{OVERHEAD_BYTES, RecordMeta, ShardWriter};
@@ -32,14 +31,12 @@ struct OpenSplit {
 }
 
 struct OpenShard {
-    name: String,
+    line: ShardLine,
     /// The number of a lost shard of an earlier writer, which is written again with the same records.
     given: Option<u32>,
     writer: ShardWriter<Output>,
     /// Size of its frames in bytes.
     bytes: u64,
-    image_bytes: u64,
-    seek_points: SeekPointCount,
     room: SpaceReservation,
 }
 
@@ -104,12 +101,10 @@ impl<'a> OpenShards<'a> {
             };
             let path = self.destination.dir().path(&name);
             split.open = Some(OpenShard {
-                name,
+                line: ShardLine::new(name),
                 given: sample.shard,
                 writer: open_shard(&path, self.of_shards)?,
                 bytes: 0,
-                image_bytes: 0,
-                seek_points: SeekPointCount::default(),
                 room,
             });
         }
@@ -120,8 +115,8 @@ impl<'a> OpenShards<'a> {
             };
             open.writer.append(&record.bytes, &meta)?;
             open.bytes += (record.bytes.len() + OVERHEAD_BYTES) as u64;
-            open.image_bytes += record.image_bytes;
-            open.seek_points.add(record.seek_point_bytes);
+            open.line.image_bytes += record.image_bytes;
+            open.line.seek_points.add(record.seek_point_bytes);
         }
         let options = self.options;
         let is_full = |open: &mut OpenShard| {
@@ -148,15 +143,10 @@ impl<'a> OpenShards<'a> {
 }
 
 impl OpenShard {
-    fn finish(self, of_shards: &PackOptions, ends_split: bool) -> Result<WrittenShard> {
+    fn finish(mut self, of_shards: &PackOptions, ends_split: bool) -> Result<WrittenShard> {
         let file = self.writer.finish()?;
-        let (name, seek_points) = (self.name, self.seek_points);
-        let written = WrittenShard::new(name, file, self.image_bytes, seek_points, of_shards);
-        let written = written.in_room(self.room);
-        Ok(match ends_split {
-            true => written.ending_split(),
-            false => written,
-        })
+        self.line.ends_split = ends_split;
+        Ok(WrittenShard::new(self.line, file, self.room, of_shards))
     }
 }
 

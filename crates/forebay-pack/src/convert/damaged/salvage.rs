@@ -7,8 +7,8 @@ use crate::convert::run::Run;
 use crate::convert::shard::{STEP_BYTES, STEP_RECORDS};
 use crate::error::Result;
 use crate::plan::PlannedShard;
+use crate::publish::destination::ShardLine;
 use crate::publish::upload;
-use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use crate::write::{WrittenShard, open_shard};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::verify::{IntactRecord, VerifyOptions, salvage_shard_in};
@@ -21,10 +21,8 @@ struct Salvaging<'a, 's, W: std::io::Write> {
     key_feature: Option<&'a str>,
     converter: &'a mut Converter<'s>,
     writer: forebay_shard::ShardWriter<W>,
-    seek_points: SeekPointCount,
-    progressive: ProgressiveCount,
-    fast: FastCount,
-    record_bytes: u64,
+    /// Its image bytes are those of the records of the source.
+    line: ShardLine,
     key: Vec<u8>,
     /// Records that cannot be converted, with the reason.
     refused: Vec<(u64, String)>,
@@ -39,9 +37,9 @@ impl<W: std::io::Write> Salvaging<'_, '_, W> {
                 return Ok(());
             }
         };
-        self.seek_points.add(converted.seek_point_bytes);
-        self.progressive.add(converted.is_baseline_now);
-        self.fast.add(converted.fast);
+        self.line.seek_points.add(converted.seek_point_bytes);
+        self.line.progressive.add(converted.is_baseline_now);
+        self.line.fast.add(converted.fast);
         let mut label = record.label;
         self.key.clear();
         self.key.extend_from_slice(record.key.unwrap_or_default());
@@ -59,7 +57,7 @@ impl<W: std::io::Write> Salvaging<'_, '_, W> {
             key: &self.key,
         };
         self.writer.append(converted.bytes, &meta)?;
-        self.record_bytes += record.payload.len() as u64;
+        self.line.image_bytes += record.payload.len() as u64;
         Ok(())
     }
 }
@@ -84,10 +82,7 @@ impl Run<'_> {
             key_feature: key_feature.and_then(|name| name.as_str()),
             converter,
             writer: open_shard(&path, self.options)?,
-            seek_points: SeekPointCount::default(),
-            progressive: ProgressiveCount::default(),
-            fast: FastCount::default(),
-            record_bytes: 0,
+            line: ShardLine::new(&planned.name),
             key: Vec::new(),
             refused: Vec::new(),
         };
@@ -102,7 +97,7 @@ impl Run<'_> {
                 failure = Some(error);
                 return failed.store(true, Ordering::Relaxed);
             }
-            let (records, bytes) = (salvaging.writer.records(), salvaging.record_bytes);
+            let (records, bytes) = (salvaging.writer.records(), salvaging.line.image_bytes);
             if records - told_records >= STEP_RECORDS || bytes - told_bytes >= STEP_BYTES {
                 self.observer
                     .advanced(records - told_records, bytes - told_bytes);
@@ -133,7 +128,7 @@ impl Run<'_> {
             }
             (report.findings, report.lost)
         };
-        let (records, bytes) = (salvaging.writer.records(), salvaging.record_bytes);
+        let (records, bytes) = (salvaging.writer.records(), salvaging.line.image_bytes);
         self.observer
             .advanced(records - told_records, bytes - told_bytes);
         for (number, what) in std::mem::take(&mut salvaging.refused) {
@@ -142,25 +137,9 @@ impl Run<'_> {
             lost.push(place);
         }
         lost.sort_by_key(|lost| lost.bytes.start);
-        let (lost, lost_records) = shard.lost(lost, records);
-        let Salvaging {
-            writer,
-            seek_points,
-            progressive,
-            fast,
-            ..
-        } = salvaging;
-        let written = WrittenShard::new(
-            planned.name.clone(),
-            writer.finish()?,
-            bytes,
-            seek_points,
-            self.options,
-        );
-        let written = written
-            .with_progressive(progressive)
-            .with_fast(fast)
-            .in_room(room);
-        Ok(Some(written.with_losses(findings, lost, lost_records)))
+        let (mut line, file) = (salvaging.line, salvaging.writer.finish()?);
+        (line.lost, line.lost_records) = shard.lost(lost, records);
+        line.damage = findings;
+        Ok(Some(WrittenShard::new(line, file, room, self.options)))
     }
 }

@@ -65,8 +65,8 @@ pub(crate) enum PlanDifference {
     Arguments(Vec<String>),
 }
 
-/// A finished shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A shard: what is known of it while it is written, and all of it when it is finished.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardLine {
     pub(crate) name: String,
     pub(crate) records: u64,
@@ -111,6 +111,14 @@ pub(crate) struct ShardLine {
 }
 
 impl ShardLine {
+    /// Creates the line of a shard without records.
+    pub(crate) fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::default()
+        }
+    }
+
     /// Returns what observers are told of the shard.
     pub(crate) fn done(&self, resumed: bool) -> ShardDone {
         ShardDone {
