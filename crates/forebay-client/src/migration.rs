@@ -92,7 +92,7 @@ impl Search {
                 Err(Error::Interrupted) => return false,
                 Err(e) => {
                     hopeless &= !e.is_passing();
-                    self.queue.count_retry();
+                    self.queue.count(|stats| stats.retries += 1);
                 }
             }
         }

@@ -227,19 +227,9 @@ impl Queue {
         self.state().link.is_dialling()
     }
 
-    /// Counts a failed attempt to connect or to open the stream.
-    pub(crate) fn count_retry(&self) {
-        self.state().counters.stream.retries += 1;
-    }
-
-    /// Counts a replaced connection.
-    pub(crate) fn count_reconnect(&self) {
-        self.state().counters.stream.reconnects += 1;
-    }
-
-    /// Counts a migration.
-    pub(crate) fn count_handover(&self) {
-        self.state().counters.stream.handovers += 1;
+    /// Changes the counters.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut StreamStats)) {
+        change(&mut self.state().counters.stream);
     }
 
     pub(crate) fn counters(&self) -> Counters {

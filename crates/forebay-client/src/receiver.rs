@@ -87,7 +87,7 @@ impl Receiver {
                     let server = next.server.clone();
                     let taken = self.take_over(next);
                     if taken.is_ok() {
-                        self.queue.count_handover();
+                        self.queue.count(|stats| stats.handovers += 1);
                     } else {
                         lost = server;
                     }

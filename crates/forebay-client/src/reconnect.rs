@@ -17,7 +17,7 @@ impl Receiver {
             && let Some(next) = self.queue.take_offer(self.sequence.place(), HOLD_UP)
             && let Ok(next) = self.take_over(next)
         {
-            self.queue.count_handover();
+            self.queue.count(|stats| stats.handovers += 1);
             return Ok(next);
         }
         let limit = self.config.options.reconnect_for;
@@ -45,11 +45,11 @@ impl Receiver {
             self.failures.attempt();
             match self.attempt(lost) {
                 Ok(connection) => {
-                    self.queue.count_reconnect();
+                    self.queue.count(|stats| stats.reconnects += 1);
                     return Ok(connection);
                 }
                 Err(e) => {
-                    self.queue.count_retry();
+                    self.queue.count(|stats| stats.retries += 1);
                     self.queue.lost(lost_at, &e);
                     last = e;
                 }

@@ -29,12 +29,8 @@ enum Switch {
         at: Place,
         /// Bytes that were taken from the queue since.
         held_back: u64,
-    },
-    /// As `Frozen`, and the next connection has its stream open at `at`.
-    Offered {
-        at: Place,
-        held_back: u64,
-        next: Box<Connection>,
+        /// The next connection, with its stream open at `at`.
+        next: Option<Box<Connection>>,
     },
     /// The receiving thread has the next connection, but not yet switched to it.
     Taken,
@@ -98,65 +94,57 @@ impl Handover {
 
     /// Stops granting credit to the current connection, which has none left at `at`.
     pub(super) fn freeze(&mut self, at: Place) {
-        self.switch = Switch::Frozen { at, held_back: 0 };
+        let (held_back, next) = (0, None);
+        self.switch = Switch::Frozen {
+            at,
+            held_back,
+            next,
+        };
     }
 
     /// Keeps credit for the next server; false if the current one gets it.
     pub(super) fn hold_back(&mut self, bytes: u64) -> bool {
-        match &mut self.switch {
-            Switch::Frozen { held_back, .. } | Switch::Offered { held_back, .. } => {
-                *held_back += bytes;
-                true
-            }
-            Switch::Taken => true,
-            Switch::Idle | Switch::Nowhere => false,
+        if let Switch::Frozen { held_back, .. } = &mut self.switch {
+            *held_back += bytes;
         }
+        matches!(self.switch, Switch::Frozen { .. } | Switch::Taken)
     }
 
     /// Cancels the switch. Returns the credit that the current server gets, and the connection that
     /// was offered, to be dropped without the lock; `None` if there is nothing to cancel.
     pub(super) fn thaw(&mut self) -> Option<(u64, Option<Box<Connection>>)> {
-        let (switch, thawed) = match std::mem::replace(&mut self.switch, Switch::Idle) {
-            Switch::Frozen { held_back, .. } => (Switch::Idle, Some((held_back, None))),
-            Switch::Offered {
-                held_back, next, ..
-            } => (Switch::Idle, Some((held_back, Some(next)))),
-            other => (other, None),
+        let Switch::Frozen {
+            held_back, next, ..
+        } = &mut self.switch
+        else {
+            return None;
         };
-        self.switch = switch;
-        thawed
+        let thawed = (*held_back, next.take());
+        self.switch = Switch::Idle;
+        Some(thawed)
     }
 
     /// Offers a connection whose stream is open at `place`. Returns it if the switch was cancelled
     /// or is at another position.
-    pub(super) fn offer(&mut self, place: Place, next: Connection) -> Option<Connection> {
-        match self.switch {
-            Switch::Frozen { at, held_back } if at == place => {
-                let next = Box::new(next);
-                self.switch = Switch::Offered {
-                    at,
-                    held_back,
-                    next,
-                };
+    pub(super) fn offer(&mut self, place: Place, offered: Connection) -> Option<Connection> {
+        match &mut self.switch {
+            Switch::Frozen { at, next, .. } if *at == place && next.is_none() => {
+                *next = Some(Box::new(offered));
                 None
             }
-            _ => Some(next),
+            _ => Some(offered),
         }
     }
 
     /// Returns what to do at `place`; `None` if the search is preparing the connection to switch to
     /// here.
     pub(super) fn take(&mut self, place: Place) -> Option<Offer> {
-        match &self.switch {
-            Switch::Frozen { at, .. } | Switch::Offered { at, .. } if *at < place => {
-                Some(Offer::Missed)
-            }
-            Switch::Frozen { at, .. } if *at == place => None,
-            Switch::Offered { at, .. } if *at == place => {
-                match std::mem::replace(&mut self.switch, Switch::Taken) {
-                    Switch::Offered { next, .. } => Some(Offer::Ready(next)),
-                    _ => unreachable!("just matched"),
-                }
+        match &mut self.switch {
+            Switch::Frozen { at, .. } if *at < place => Some(Offer::Missed),
+            Switch::Frozen { at, next, .. } if *at == place => {
+                let next = next.take()?;
+                self.switch = Switch::Taken;
+                Some(Offer::Ready(next))
             }
             _ => Some(Offer::None),
         }
@@ -173,10 +161,9 @@ impl Handover {
 
     /// Forgets the switch: another connection is the current one, or the stream ends.
     pub(super) fn clear(&mut self) -> Option<Box<Connection>> {
-        match std::mem::replace(&mut self.switch, Switch::Idle) {
-            Switch::Offered { next, .. } => Some(next),
-            _ => None,
-        }
+        let offered = self.thaw().and_then(|(_, offered)| offered);
+        self.switch = Switch::Idle;
+        offered
     }
 }
 

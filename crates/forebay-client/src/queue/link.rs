@@ -84,11 +84,13 @@ impl Link {
 
     /// Marks the beginning or the end of an attempt to replace a lost connection.
     pub(super) fn dial(&mut self, begins: bool) {
-        self.status = match std::mem::replace(&mut self.status, Status::Connected) {
-            Status::Connected => Status::Connected,
-            Status::Lost(loss) | Status::Dialling(loss) if begins => Status::Dialling(loss),
-            Status::Lost(loss) | Status::Dialling(loss) => Status::Lost(loss),
-        };
+        let status = std::mem::replace(&mut self.status, Status::Connected);
+        if let Status::Lost(loss) | Status::Dialling(loss) = status {
+            self.status = match begins {
+                true => Status::Dialling(loss),
+                false => Status::Lost(loss),
+            };
+        }
     }
 
     /// Records that the server sent a message.
