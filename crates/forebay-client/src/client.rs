@@ -83,12 +83,9 @@ impl Client {
         })?;
         let welcome = connection.welcome.clone();
         let job = welcome.job.map(|job| wire_options::read(job.spec));
-        let job = job.transpose().map_err(|found| Error::Sequence {
-            server: connection.server.clone(),
-            what: "the job",
-            expected: "options that this release knows".to_owned(),
-            found,
-        })?;
+        let job = job
+            .transpose()
+            .map_err(Error::unknown_options(&connection.server, "the job"))?;
         Ok(Client {
             url,
             resolver,

@@ -116,15 +116,12 @@ impl Access {
 }
 
 fn connect(server: &Server, timeout: Duration) -> Result<TcpStream> {
-    let failed = |source| Error::Connect {
-        server: server.to_string(),
-        source,
-    };
+    let failed = Error::connecting(server);
     let addresses: Vec<SocketAddr> = match server.address {
         Some(address) => vec![address],
         None => (server.authority.host.as_str(), server.authority.port)
             .to_socket_addrs()
-            .map_err(failed)?
+            .map_err(&failed)?
             .collect(),
     };
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
@@ -201,10 +198,7 @@ fn greet_tcp(
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<(Connection, wire::Hello)> {
     let server = place.to_string();
-    let mut socket = TcpSocket::new(stream).map_err(|source| Error::Connect {
-        server: server.clone(),
-        source,
-    })?;
+    let mut socket = TcpSocket::new(stream).map_err(Error::connecting(&server))?;
     if let Some(trust) = &access.trust {
         socket = trust.begin(socket, &place.authority)?;
     }
@@ -258,17 +252,13 @@ fn say_hello(
     adopt: &dyn Fn(&Socket) -> Result<()>,
 ) -> Result<Connection> {
     let server = place.to_string();
-    let failed = |source| Error::Connect {
-        server: server.clone(),
-        source,
-    };
     adopt(&socket)?;
     // The connect timeout applies again: the system accepts connections for a process that hangs,
     // so only the handshake shows that the server responds.
     let patience = options.connect_timeout;
     socket
         .set_timeouts(patience, WRITE_TIMEOUT)
-        .map_err(failed)?;
+        .map_err(Error::connecting(&server))?;
     let reader = FrameReader::new(
         socket.clone(),
         FrameLimits::from_server(options.max_batch_bytes),
@@ -376,10 +366,7 @@ impl Connection {
     /// Opens additional connections that join this stream with its `key`, to the same address,
     /// since a name may resolve to several servers.
     fn dial_more(&self, key: &[u8], url: &Url, options: &ClientOptions) -> Result<Vec<Connection>> {
-        let failed = |source| Error::Connect {
-            server: self.server.clone(),
-            source,
-        };
+        let failed = Error::connecting(&self.server);
         let Ok(Peer::Address(address)) = self.socket.peer() else {
             return Ok(Vec::new());
         };
@@ -394,7 +381,7 @@ impl Connection {
         let access = Access::of(url, options)?;
         let dial = |_| {
             let stream = TcpStream::connect_timeout(&address, options.connect_timeout);
-            let stream = stream.map_err(failed)?;
+            let stream = stream.map_err(&failed)?;
             let hello = hello.clone();
             let (connection, _) =
                 greet_tcp(stream, &self.place, hello, options, &access, &|_| Ok(()))?;
@@ -402,7 +389,7 @@ impl Connection {
             connection
                 .socket
                 .set_read_timeout(silence)
-                .map_err(failed)?;
+                .map_err(&failed)?;
             Ok(connection)
         };
         (1..options.connections).map(dial).collect()
@@ -452,12 +439,7 @@ impl Connection {
                 if options.connections > 1 && !key.is_empty() {
                     self.more = self.dial_more(&key, url, options)?;
                 }
-                wire_options::info(opened).map_err(|found| Error::Sequence {
-                    server: self.server.clone(),
-                    what,
-                    expected: "options that this release knows".to_owned(),
-                    found,
-                })
+                wire_options::info(opened).map_err(Error::unknown_options(&self.server, what))
             }
             Ok(_) => unreachable!("answer() gives what was expected"),
             Err(e @ Error::Remote { .. }) => Err(e),

@@ -252,6 +252,25 @@ fn is_passing_lookup(e: &io::Error) -> bool {
 }
 
 impl Error {
+    /// Converts errors of the system while connecting to `server`.
+    pub(crate) fn connecting(server: &impl ToString) -> impl Fn(io::Error) -> Self {
+        let server = server.to_string();
+        move |source| Error::Connect {
+            server: server.clone(),
+            source,
+        }
+    }
+
+    /// Converts what is wrong with options that `server` sent.
+    pub(crate) fn unknown_options(server: &str, what: &'static str) -> impl FnOnce(String) -> Self {
+        move |found| Error::Sequence {
+            server: server.to_owned(),
+            what,
+            expected: "options that this release knows".to_owned(),
+            found,
+        }
+    }
+
     /// The error for a peer that speaks another protocol.
     pub(crate) fn foreign(server: String, foreign: Foreign) -> Self {
         let what = match foreign {

@@ -294,7 +294,7 @@ fn thread_cpu_time() -> Duration {
 }
 
 /// The error for a message that does not fit the stream.
-fn out_of_order(server: &str, found: SequenceError) -> Error {
+pub(crate) fn out_of_order(server: &str, found: SequenceError) -> Error {
     Error::Sequence {
         server: server.to_owned(),
         what: found.what,
@@ -314,10 +314,7 @@ pub(crate) fn connect(
     connection
         .socket
         .set_read_timeout(connection.silence)
-        .map_err(|source| Error::Connect {
-            server: server.clone(),
-            source,
-        })?;
+        .map_err(Error::connecting(server))?;
     let writer = FrameWriter::new(connection.socket.clone());
     let more = connection
         .more

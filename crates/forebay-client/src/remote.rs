@@ -1,8 +1,6 @@
 //! What a server says about itself and about failures, in types that do not change with the
 //! protocol.
 
-use std::fmt;
-
 use forebay_wire::text::printable;
 use forebay_wire::wire;
 
@@ -82,7 +80,7 @@ impl RemoteSplit {
 }
 
 /// Statistics of a server for one stream.
-#[derive(Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct RemoteStats(wire::Stats);
 
 /// Times of one stage of a server, in seconds.
@@ -153,12 +151,6 @@ impl RemoteStats {
     #[must_use]
     pub fn into_message(self) -> wire::Stats {
         self.0
-    }
-}
-
-impl fmt::Debug for RemoteStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -141,13 +141,10 @@ pub(crate) fn home(servers: &[Server], unit: &Unit<'_>) -> Option<Server> {
 /// Returns every address of a name, of the address family that the system prefers, so that a
 /// dual-stack server counts once.
 fn resolve(name: &Authority) -> Result<Vec<Server>> {
-    let failed = |source| Error::Connect {
-        server: name.to_string(),
-        source,
-    };
+    let failed = Error::connecting(name);
     let found = (name.host.as_str(), name.port)
         .to_socket_addrs()
-        .map_err(failed)?;
+        .map_err(&failed)?;
     let mut addresses: Vec<SocketAddr> = found.collect();
     let Some(&first) = addresses.first() else {
         let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");

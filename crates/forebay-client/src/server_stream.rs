@@ -8,7 +8,7 @@ use forebay_wire::wire;
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::queue::{Counters, Queue};
-use crate::receiver::{Receiver, connect};
+use crate::receiver::{Receiver, connect, out_of_order};
 use crate::sequence::{Place, Sequence};
 use crate::stream_config::StreamConfig;
 
@@ -26,13 +26,8 @@ impl ServerStream {
         connection: Connection,
         counters: Counters,
     ) -> Result<ServerStream> {
-        let sequence =
-            Sequence::new(&config.info, place.0, place.1).map_err(|d| Error::Sequence {
-                server: connection.server.clone(),
-                what: d.what,
-                expected: d.expected,
-                found: d.found,
-            })?;
+        let sequence = Sequence::new(&config.info, place.0, place.1)
+            .map_err(|d| out_of_order(&connection.server, d))?;
         let queue = Arc::new(Queue::new(connection.server.clone(), place, counters));
         queue.adopt(&connection.socket)?;
         let slots = connect(&queue, &connection, &config)?;
