@@ -16,6 +16,18 @@ use super::rows::{Memory, Rows};
 /// # Errors
 /// [`Error::Incomplete`] if the bytes end before the header does (it says how many are needed),
 /// [`Error::UnknownEncoding`], [`Error::Corrupt`] and [`Error::Unsupported`].
+///
+/// ```
+/// use forebay_jpeg::{ColorModel, Error, read_header};
+/// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
+/// # let jpeg = Encoder::new(&[90; 30 * 20 * 3], 30, 20, PixelFormat::Rgb).encode().unwrap();
+///
+/// let header = read_header(&jpeg)?;
+/// assert_eq!((header.width, header.color), (30, ColorModel::YCbCr));
+/// let short = read_header(&jpeg[..100]);
+/// assert!(matches!(short, Err(Error::Incomplete { needed, .. }) if needed > 100));
+/// # Ok::<(), Error>(())
+/// ```
 pub fn read_header(bytes: &[u8]) -> Result<JpegHeader> {
     match Encoding::detect(bytes) {
         Some(Encoding::Jpeg) => JpegHeader::of_jpeg(bytes),

@@ -19,7 +19,7 @@ pub struct JpegHeader {
     pub color: ColorModel,
     /// Whether the JPEG is progressive.
     pub progressive: bool,
-    /// Offset of the entropy-coded data: the number of bytes that were read.
+    /// Number of bytes that were read: in a JPEG, the offset of the data of its first scan.
     pub header_bytes: u64,
 }
 

@@ -1,5 +1,40 @@
-//! JPEG: a fast decoder for the common case ([`baseline`]), and one for all other files
-//! ([`general`]). Fast images ([`fast`]) are JPEGs in another encoding.
+//! Decodes JPEGs to RGB: whole images, regions, and smaller scales.
+//!
+//! - [`JpegDecoder`] decodes an [`ImagePart`], with the pixels of libjpeg-turbo.
+//! - [`read_header`] reads a header from a whole file or a prefix, [`check_structure`] checks whether
+//!   the file is of a supported kind, and [`exif`] and [`image_end`] find parts of it.
+//! - [`SeekPointBuilder`] builds seek points, with which the decoder reaches a region without
+//!   decoding the rows above it.
+//! - [`FastEncoder`] encodes JPEGs as fast images, which decode twice as fast; [`restore_fast`]
+//!   restores them. The decoder reads both [encodings](Encoding).
+//! - [`Limits`] bound the size of an image and the memory for decoding it.
+//!
+//! ```
+//! use forebay_jpeg::{DecodeScale, ImagePart, JpegDecoder, Limits, read_header};
+//! # use libjpeg_turbo_rs::{Encoder, PixelFormat};
+//! # let jpeg = Encoder::new(&vec![90; 301 * 200 * 3], 301, 200, PixelFormat::Rgb).encode()?;
+//! let header = read_header(&jpeg)?;
+//! assert_eq!((header.width, header.height), (301, 200));
+//!
+//! let mut decoder = JpegDecoder::new(Limits::default());
+//! let half = ImagePart {
+//!     scale: DecodeScale::Half,
+//!     ..ImagePart::default()
+//! };
+//! // The buffer can be reused for the next image.
+//! let mut rgb = Vec::new();
+//! assert_eq!(decoder.decode_part_into(&jpeg, &half, &mut rgb)?, (151, 100));
+//! assert_eq!(rgb.len(), 3 * 151 * 100);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The module `baseline` decodes the common case, `general` all other files, `fast` the other
+//! encoding; `decoder` calls them. Resizing, other formats and EXIF orientation are left to
+//! `forebay-image`. Errors contain no file name: the caller adds it.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod baseline;
 mod decoder;

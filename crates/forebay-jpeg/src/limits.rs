@@ -3,6 +3,19 @@
 use super::error::{Error, Result};
 
 /// Limits of an image. A header that exceeds any of them is refused before pixels are allocated.
+///
+/// ```
+/// use forebay_jpeg::{Error, JpegDecoder, Limits};
+/// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
+/// # let jpeg = Encoder::new(&[90; 30 * 20 * 3], 30, 20, PixelFormat::Rgb).encode().unwrap();
+///
+/// let limits = Limits {
+///     max_side: 24,
+///     ..Limits::default()
+/// };
+/// let refused = JpegDecoder::new(limits).decode(&jpeg);
+/// assert!(matches!(refused, Err(Error::OverLimit { found: 30, limit: 24, .. })));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest side, in pixels.
@@ -10,7 +23,7 @@ pub struct Limits {
     /// Width times height, in pixels.
     pub max_pixels: u64,
     /// Bytes of the decoded RGB image, including the decoder's own buffers for it (coefficients of
-    /// a progressive JPEG, rows of a 16-bit PNG).
+    /// a progressive JPEG, rows of a 16-bit PNG in `forebay-image`).
     pub max_decoded_bytes: u64,
     /// Scans of a progressive JPEG: each one is a pass over the whole image.
     pub max_scans: u32,
@@ -31,6 +44,9 @@ impl Default for Limits {
 
 impl Limits {
     /// Checks a size from a header; `bytes_per_pixel` is the total memory for decoding it.
+    ///
+    /// # Errors
+    /// [`Error::OverLimit`].
     pub fn check(&self, width: u32, height: u32, bytes_per_pixel: u64) -> Result<()> {
         let over = |what, found, limit| Err(Error::OverLimit { what, found, limit });
         if width > self.max_side {
@@ -47,6 +63,9 @@ impl Limits {
     }
 
     /// Checks the total memory for decoding, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::OverLimit`].
     pub fn check_bytes(&self, bytes: u64) -> Result<()> {
         if bytes > self.max_decoded_bytes {
             return Err(Error::OverLimit {
@@ -59,6 +78,9 @@ impl Limits {
     }
 
     /// Checks the number of scans.
+    ///
+    /// # Errors
+    /// [`Error::OverLimit`].
     pub fn check_scans(&self, scans: u32) -> Result<()> {
         if scans > self.max_scans {
             return Err(Error::OverLimit {

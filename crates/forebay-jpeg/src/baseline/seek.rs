@@ -197,6 +197,25 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
 /// [`ImagePart::seek_points`](crate::ImagePart::seek_points). They take a few bytes per
 /// row. Do not change the JPEG afterwards: points that were built from other bytes are ignored. The
 /// builder keeps tables from image to image.
+///
+/// ```
+/// use forebay_jpeg::{ImagePart, JpegDecoder, Region, SeekDensity, SeekPointBuilder};
+/// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
+/// # let jpeg = Encoder::new(&[90; 80 * 90 * 3], 80, 90, PixelFormat::Rgb).encode().unwrap();
+///
+/// let mut builder = SeekPointBuilder::default();
+/// let points = builder.build(&jpeg, SeekDensity::Rows).expect("an ordinary JPEG");
+/// assert!(builder.is_right(&jpeg, &points));
+///
+/// let part = ImagePart {
+///     region: Some(Region { x: 8, y: 70, width: 40, height: 20 }),
+///     ..ImagePart::default()
+/// };
+/// let seeking = ImagePart { seek_points: Some(&points), ..part };
+/// let mut decoder = JpegDecoder::default();
+/// assert_eq!(decoder.decode_part(&jpeg, &seeking)?, decoder.decode_part(&jpeg, &part)?);
+/// # Ok::<(), forebay_jpeg::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct SeekPointBuilder {
     header: Header,

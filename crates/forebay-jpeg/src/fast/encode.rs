@@ -33,6 +33,22 @@ impl FastCoding {
 const KEPT: usize = 8 << 20;
 
 /// Encodes JPEGs as fast images. Reuses its memory from image to image.
+///
+/// ```
+/// use forebay_jpeg::{FastCoding, FastEncoder, JpegDecoder, Limits, restore_fast};
+/// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
+/// # let pixels: Vec<u8> = (0..96 * 50 * 3).map(|n| (n * n / 7 % 251) as u8).collect();
+/// # let jpeg = Encoder::new(&pixels, 96, 50, PixelFormat::Rgb).encode().unwrap();
+///
+/// let limits = Limits::default();
+/// let fast = FastEncoder::default().encode(&jpeg, FastCoding::Coded, &limits);
+/// let fast = fast.expect("an ordinary JPEG");
+///
+/// let mut decoder = JpegDecoder::new(limits);
+/// assert_eq!(decoder.decode(&fast)?, decoder.decode(&jpeg)?);
+/// assert_eq!(restore_fast(&fast, &limits)?, jpeg);
+/// # Ok::<(), forebay_jpeg::Error>(())
+/// ```
 #[derive(Debug, Default)]
 pub struct FastEncoder {
     /// Also has the decoder and the instructions for encoding.
