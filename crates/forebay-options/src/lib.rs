@@ -1,7 +1,8 @@
 //! The options of a loader: names, types, defaults and help, once for every interface.
 //!
 //! TOML jobs, `forebay serve --job`, `forebay bench loader`, the wire and Python all read [`LoaderOptions`]; the
-//! loader implements them. A new option needs a line in `options!` and the code of its effect.
+//! loader implements them. A new option needs a line in `options!` and the code of its effect. [`PROCESS_OPTIONS`] are those
+//! of a process: threads, memory, the way to a server.
 //!
 //! ```
 //! use forebay_options::LoaderOptions;
@@ -68,6 +69,12 @@ pub enum OptionKind {
     Shuffle,
     /// Mean and standard deviation of red, green and blue.
     Normalize,
+    /// A number of seconds, or none.
+    Seconds,
+    /// The path of a file.
+    Path,
+    /// Names and values of settings.
+    Settings,
 }
 
 impl OptionKind {
@@ -92,6 +99,9 @@ impl OptionKind {
             OptionKind::Base => "0, 1 or \"stored\"".to_owned(),
             OptionKind::Shuffle => "true, false or the name of a shuffle".to_owned(),
             OptionKind::Normalize => "a table of mean and std, three numbers each".to_owned(),
+            OptionKind::Seconds => "a number of seconds, or None".to_owned(),
+            OptionKind::Path => "a path".to_owned(),
+            OptionKind::Settings => "a table of names to values".to_owned(),
         }
     }
 }
@@ -300,6 +310,64 @@ options! {
     /// Keep boxes that are outside of the crop or smaller than a pixel
     /// By default they are left out, together with their labels.
     keep_empty_boxes: bool = OptionKind::Flag, "";
+}
+
+macro_rules! process_options {
+    ($(#[doc = $doc:literal] $(#[doc = $more:literal])* $name:ident = $kind:expr, $default:literal;)*) => {
+        /// Options of the process that receives batches: its threads and memory, its way to a store or a server. They do not
+        /// change what is in a batch, so neither jobs nor servers have them.
+        pub const PROCESS_OPTIONS: &[LoaderOption] = &[$(LoaderOption {
+            name: stringify!($name),
+            kind: $kind,
+            doc: $doc,
+            details: &[$($more),*],
+            default: $default,
+        },)*];
+    };
+}
+
+process_options! {
+    /// Fill the last batch up where there is one rank, so that all batches have one size
+    /// `Batch.padding` counts the added samples, which have the label -100. Several ranks always have it, with
+    /// `drop_last=False`: they get the same number of batches.
+    pad_last = OptionKind::Flag, "";
+    /// Threads that decode; 0 for as many as this process may use
+    /// A server has its own.
+    threads = OptionKind::Count(0), "0";
+    /// Bytes, or a size such as "2GiB", for records and batches on their way
+    /// A server has its own.
+    memory = OptionKind::Bytes, "";
+    /// Whether the system keeps copies of what was read from local files
+    /// "drop" is for a dataset larger than memory that would drive out what others read. A server decides for itself.
+    page_cache = OptionKind::Choice(&["keep", "drop"]), "keep";
+    /// The longest wait for a batch in seconds; for a server that is busy, that starts, or that is lost
+    timeout = OptionKind::Seconds, "300.0";
+    /// How batches come from a server
+    /// "auto" takes memory shared with a server on this host, without a copy, and TCP otherwise; "shm" wants shared memory or
+    /// fails. By default what the environment variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
+    transport = OptionKind::Choice(&["auto", "shm", "tcp"]), "";
+    /// Over how many TCP connections each batch comes at once, up to 16
+    /// For a network that one of them, or one core, does not fill.
+    connections = OptionKind::Count(1), "1";
+    /// How a store is reached, see `open`
+    /// Credentials come from the environment otherwise.
+    storage_options = OptionKind::Settings, "";
+    /// A secret that lets this process into a server
+    /// By default that of the environment variable FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and
+    /// never shown.
+    token = OptionKind::Text, "";
+    /// A file whose first line is the token
+    /// Read again for each connection, so that it may be replaced. By default what FOREBAY_TOKEN_FILE names.
+    token_file = OptionKind::Path, "";
+    /// For `forebays://`: the authorities (PEM) that the server's certificate may be signed by
+    /// By default what FOREBAY_TLS_CA names, or those of the system.
+    tls_ca = OptionKind::Path, "";
+    /// Certificate (PEM) of this process, for servers that want one
+    /// By default what FOREBAY_TLS_CLIENT_CERT names.
+    tls_cert = OptionKind::Path, "";
+    /// Key (PEM) of this process, for servers that want a certificate
+    /// By default what FOREBAY_TLS_CLIENT_KEY names.
+    tls_key = OptionKind::Path, "";
 }
 
 impl<'de> Deserialize<'de> for LoaderOptions {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_client::{ClientTls, Credential, Token, Transport};
 use forebay_loader::{Options, PageCache};
-use forebay_options::{LoaderOptions, OPTIONS, foreign, misspelled};
+use forebay_options::{LoaderOptions, foreign, misspelled};
 use forebay_store::Cancel;
 
 use crate::failure::{Failure, Kind};
@@ -102,8 +102,7 @@ impl LoaderArgs {
 
 /// Returns a hint for the name of an unknown option.
 fn hint(name: &str) -> Option<String> {
-    let others = super::docs::OTHERS.iter().map(|&(name, ..)| name);
-    let known = OPTIONS.iter().map(|option| option.name).chain(others);
+    let known = super::docs::options().map(|option| option.name);
     misspelled(name, known)
         .map(|meant| format!("use '{meant}'"))
         .or_else(|| foreign(name).map(str::to_owned))

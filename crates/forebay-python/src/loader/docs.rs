@@ -1,6 +1,6 @@
 //! The docstring and the signature of `Loader`, with the options of the schema.
 
-use forebay_options::{LoaderOption, OPTIONS, OptionKind};
+use forebay_options::{LoaderOption, OPTIONS, OptionKind, PROCESS_OPTIONS};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::Value;
@@ -29,41 +29,8 @@ source : str, os.PathLike or Mix
     brings its own options: those given here must agree with them. A `Mix` is several datasets as one.
 "#;
 
-/// The docstring after the options of the schema: the options that only Python has, and the rest.
-const AFTER: &str = r#"pad_last : bool, default False
-    Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
-    has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
-threads : int, default 0
-    Threads that decode; 0 for as many as this process may use. A server has its own.
-memory : int or str, optional
-    Bytes, or a size such as "2GiB", for records and batches on their way. A server has its own.
-page_cache : {"keep", "drop"}, default "keep"
-    Whether the system keeps copies of what was read from local files. "drop" is for a dataset
-    larger than memory that would drive out what others read. A server decides for itself.
-timeout : float or None, default 300.0
-    The longest wait for a batch in seconds; for a server that is busy, that starts, or that is lost.
-transport : {"auto", "shm", "tcp"}, optional
-    How batches come from a server. "auto" takes memory shared with a server on this host, without a
-    copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
-    variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
-connections : int, default 1
-    Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
-    one core, does not fill.
-storage_options : dict of str to str, optional
-    How a store is reached, see `open`. Credentials come from the environment otherwise.
-token : str, optional
-    A secret that lets this process into a server. By default that of the environment variable
-    FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and never shown.
-token_file : str or os.PathLike, optional
-    A file whose first line is the token; read again for each connection, so that it may be
-    replaced. By default what FOREBAY_TOKEN_FILE names.
-tls_ca : str or os.PathLike, optional
-    For `forebays://`: the authorities (PEM) that the server's certificate may be signed by. By default what
-    FOREBAY_TLS_CA names, or those of the system.
-tls_cert, tls_key : str or os.PathLike, optional
-    Certificate and key (PEM) of this process, for servers that want them. By default what
-    FOREBAY_TLS_CLIENT_CERT and FOREBAY_TLS_CLIENT_KEY name.
-
+/// The docstring after the options.
+const AFTER: &str = r#"
 Raises
 ------
 OptionError
@@ -86,26 +53,10 @@ Examples
 ...         train(images, labels)
 "#;
 
-/// The options that only Python has: name, type for type checkers, and default.
-pub(super) const OTHERS: [(&str, &str, &str); 13] = [
-    ("pad_last", "bool", "false"),
-    ("threads", "int", "0"),
-    ("memory", "int | str | None", "null"),
-    ("page_cache", r#"Literal["keep", "drop"]"#, r#""keep""#),
-    ("timeout", "float | None", "300.0"),
-    (
-        "transport",
-        r#"Literal["auto", "shm", "tcp"] | None"#,
-        "null",
-    ),
-    ("connections", "int", "1"),
-    ("storage_options", "dict[str, str] | None", "null"),
-    ("token", "str | None", "null"),
-    ("token_file", "str | os.PathLike[str] | None", "null"),
-    ("tls_ca", "str | os.PathLike[str] | None", "null"),
-    ("tls_cert", "str | os.PathLike[str] | None", "null"),
-    ("tls_key", "str | os.PathLike[str] | None", "null"),
-];
+/// All options: those of the stream, and those of the process that receives it.
+pub(super) fn options() -> impl Iterator<Item = &'static LoaderOption> {
+    OPTIONS.iter().chain(PROCESS_OPTIONS)
+}
 
 /// Returns the type of an option for people, and for type checkers.
 fn types(kind: OptionKind) -> (String, String) {
@@ -149,6 +100,9 @@ fn types(kind: OptionKind) -> (String, String) {
             "tuple of two sequences of float",
             "tuple[Sequence[float], Sequence[float]] | Normalize",
         ),
+        OptionKind::Seconds => ("float or None", "float | None"),
+        OptionKind::Path => ("str or os.PathLike", "str | os.PathLike[str]"),
+        OptionKind::Settings => ("dict of str to str", "dict[str, str]"),
         _ => ("str", "str"),
     };
     (known.0.to_owned(), known.1.to_owned())
@@ -166,6 +120,10 @@ fn default(option: &LoaderOption) -> Value {
         OptionKind::Count(_) | OptionKind::Base => number(),
         OptionKind::Flag if option.default.contains(' ') => Value::Null,
         OptionKind::Flag => Value::from(option.default == "true"),
+        OptionKind::Seconds => option
+            .default
+            .parse::<f64>()
+            .map_or(Value::Null, Value::from),
         OptionKind::Choice(names) if !names.contains(&option.default) => Value::Null,
         OptionKind::Choice(_) => Value::from(option.default),
         _ => Value::Null,
@@ -175,7 +133,7 @@ fn default(option: &LoaderOption) -> Value {
 /// Returns the docstring of `Loader`.
 pub(super) fn docstring() -> String {
     let mut text = BEFORE.to_owned();
-    for option in OPTIONS {
+    for option in options() {
         let default = match default(option) {
             Value::Null => "optional".to_owned(),
             Value::Bool(true) => "default True".to_owned(),
@@ -206,21 +164,18 @@ pub(super) fn signature<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         };
     let source = [("annotation", "str | os.PathLike[str] | Mix")].into_py_dict(py)?;
     let mut parameters = vec![parameter("source", "POSITIONAL_OR_KEYWORD", &source)?];
-    let schema = OPTIONS.iter().map(|option| {
+    for option in options() {
         let default = default(option);
-        let (_, mut checked) = types(option.kind);
+        let (_, mut annotation) = types(option.kind);
         if default.is_null() {
-            checked += " | None";
+            annotation += " | None";
         }
-        (option.name, checked, default.to_string())
-    });
-    let others = OTHERS.into_iter();
-    let others =
-        others.map(|(name, checked, default)| (name, checked.to_owned(), default.to_owned()));
-    for (name, annotation, default) in schema.chain(others) {
         let more = [("annotation", annotation)].into_py_dict(py)?;
-        more.set_item("default", json.call_method1("loads", (default,))?)?;
-        parameters.push(parameter(name, "KEYWORD_ONLY", &more)?);
+        more.set_item(
+            "default",
+            json.call_method1("loads", (default.to_string(),))?,
+        )?;
+        parameters.push(parameter(option.name, "KEYWORD_ONLY", &more)?);
     }
     inspect.getattr("Signature")?.call1((parameters,))
 }
