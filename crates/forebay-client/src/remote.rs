@@ -1,5 +1,4 @@
-//! What a server says about itself and about failures, in types that do not change with the
-//! protocol.
+//! Descriptions and failures that a server sends, in types that do not change with the protocol.
 
 use forebay_wire::text::printable;
 use forebay_wire::wire;

@@ -53,7 +53,7 @@ pub enum Error {
     OtherDataset {
         /// The destination.
         path: PathBuf,
-        /// What the destination holds.
+        /// The content of the destination.
         what: String,
     },
     /// The destination holds the unfinished dataset of a run with other arguments or of another source.

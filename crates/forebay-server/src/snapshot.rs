@@ -55,7 +55,7 @@ pub struct NameTotals {
     pub levels: Vec<wire::ReadLevel>,
     /// Seconds during which trainers had consumed everything sent.
     pub starved_s: f64,
-    /// Streams that ended with an error, by its kind.
+    /// Streams that ended with an error, by its kind, such as `KIND_DATA`.
     pub failures: BTreeMap<&'static str, u64>,
 }
 

@@ -20,31 +20,12 @@ impl Telemetry {
     pub(crate) fn stream_failed(&self, name: &str, kind: Kind) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let of_name = failures.entry(name.to_owned()).or_default();
-        *of_name.entry(kind_name(kind)).or_default() += 1;
+        *of_name.entry(kind.as_str_name()).or_default() += 1;
     }
 
-    /// Counts of streams that ended with an error, by name and kind.
+    /// Counts of streams that ended with an error, by name and kind, such as `KIND_DATA`.
     pub(crate) fn failures(&self) -> BTreeMap<String, BTreeMap<&'static str, u64>> {
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.clone()
-    }
-}
-
-/// Label value of an error kind, such as `data` for `KIND_DATA`.
-fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Unspecified => "unspecified",
-        Kind::Protocol => "protocol",
-        Kind::Version => "version",
-        Kind::NotFound => "not_found",
-        Kind::Invalid => "invalid",
-        Kind::Mismatch => "mismatch",
-        Kind::Data => "data",
-        Kind::Image => "image",
-        Kind::Busy => "busy",
-        Kind::Shutdown => "shutdown",
-        Kind::Internal => "internal",
-        Kind::Timeout => "timeout",
-        Kind::Unauthorized => "unauthorized",
     }
 }

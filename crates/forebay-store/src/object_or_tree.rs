@@ -4,7 +4,7 @@ use crate::{Error, Location, Object, Result, Store, StoreOptions};
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use std::io;
 
-/// What a location names: one object, or a tree of objects.
+/// One object, or a tree of objects, at a location.
 ///
 /// A location is a tree if its text ends in `/`, if it is a bucket or a directory, or if there are objects below it. Otherwise
 /// it is an object if one of this name exists. The path of a manifest stands for its dataset.

@@ -38,7 +38,7 @@ enum Switch {
     Nowhere,
 }
 
-/// What the receiving thread finds at its position.
+/// The batch or the end that the receiving thread finds at its position.
 pub(super) enum Offer {
     /// The connection to switch to.
     Ready(Box<Connection>),

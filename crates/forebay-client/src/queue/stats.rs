@@ -43,7 +43,7 @@ pub struct ServerUse {
 /// Maximum number of servers with counters; the oldest are dropped.
 const MOST_USES: usize = 256;
 
-/// What is known about a batch when it has arrived.
+/// Facts about a batch that has arrived.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Received {
     pub(crate) bytes: u64,

@@ -48,7 +48,7 @@ macro_rules! catalog {
 }
 
 catalog! {
-    /// What storages give, without training.
+    /// The throughput of storages, without training.
     storage {
         e01_sizes,
         e02_baselines,
@@ -122,7 +122,7 @@ pub struct Experiment {
     /// Number of timed runs on each medium in a round.
     trials: fn(&CharacterizeOptions) -> usize,
     run: fn(&Lab<'_>) -> Result<Findings>,
-    /// What it writes to each medium.
+    /// The files that it writes to each medium.
     scratch: Scratch,
 }
 
@@ -135,7 +135,7 @@ pub enum Group {
     RightSamples,
 }
 
-/// What an experiment writes to each medium, beside the images in the usual forms and the large file.
+/// Files that an experiment writes to each medium, beside the images in the usual forms and the large file.
 #[derive(Clone, Copy)]
 enum Scratch {
     Nothing,
@@ -146,7 +146,7 @@ enum Scratch {
 }
 
 impl Experiment {
-    /// What most experiments have in common: they run only if they are named, and write nothing of their own.
+    /// The fields of most experiments: they run only if they are named, and write nothing of their own.
     const OTHER: Self = Self {
         id: "",
         title: "",

@@ -116,7 +116,8 @@ fn streams(page: &mut Page, snapshot: &Snapshot) {
     );
     for (name, totals) in &snapshot.totals {
         for (kind, count) in &totals.failures {
-            failures.line(&[("name", name), ("kind", kind)], count);
+            let kind = kind.trim_start_matches("KIND_").to_ascii_lowercase();
+            failures.line(&[("name", name), ("kind", &kind)], count);
         }
     }
     let mut stages = page.counter(
@@ -500,7 +501,7 @@ mod tests {
         reads.sum_s = 0.5;
         totals.add(&stats, &reads);
         totals.add(&stats, &reads);
-        totals.failures.insert("image", 2);
+        totals.failures.insert("KIND_IMAGE", 2);
         totals.starved_s = 1.5;
         let stream = |rank, step| OpenStream {
             connection: rank,

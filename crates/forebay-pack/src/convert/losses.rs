@@ -1,4 +1,4 @@
-//! What a repair lost: its counts in the manifest, and its report.
+//! Records that a repair lost: their counts in the manifest, and the report.
 
 use super::source::Source;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! What a conversion did.
+//! The result of a conversion.
 
 use super::losses::Counts;
 use super::plan::Plan;

@@ -1,4 +1,4 @@
-//! Where a dataset goes, and how it is published.
+//! The destination of a dataset, and its publication.
 //!
 //! A pack, a conversion and a writer open a destination (`upload::open`), whose directory says what earlier runs left
 //! (`destination`). [`resume`] reads back the shards of these runs. Finished shards go to the destination one by one, with

@@ -1,4 +1,4 @@
-//! What a manifest says of a pack before its shards are written.
+//! The parts of a manifest that are known before shards are written.
 
 use super::destination::Outline;
 use crate::census::Census;

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::frame::MAX_RECORD_BYTES;
 use crate::storage::{self, LocalFiles, Storage};
 
-/// What is checked when shards are read.
+/// The checks of shards and records while they are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checks {
     /// Maximum length of a record, in bytes.

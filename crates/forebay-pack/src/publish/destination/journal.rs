@@ -119,7 +119,7 @@ impl ShardLine {
         }
     }
 
-    /// Returns what observers are told of the shard.
+    /// Returns the event for observers.
     pub(crate) fn done(&self, resumed: bool) -> ShardDone {
         ShardDone {
             name: self.name.clone(),
