@@ -117,7 +117,7 @@ pub struct Experiment {
     pub question: &'static str,
     /// Whether it runs if no experiment is named.
     pub is_default: bool,
-    /// The command of its own that runs it.
+    /// The group that it belongs to, if one command runs several experiments together.
     pub group: Option<Group>,
     /// Number of timed runs on each medium in a round.
     trials: fn(&CharacterizeOptions) -> usize,
@@ -126,7 +126,7 @@ pub struct Experiment {
     scratch: Scratch,
 }
 
-/// Experiments that a command of their own runs.
+/// Experiments that one command runs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// Comparisons of formats.
