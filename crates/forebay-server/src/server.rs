@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::job::{Job, JobOptions, Served};
 use crate::memory::Bounded;
 use crate::observer::Event;
 use crate::options::ServerOptions;
-use crate::shared::{Shared, StopSignal, Stopper};
+use crate::shared::{Connections, Limits, Shared, StopSignal, Stopper};
 use crate::sharing::{Budget, Sharing};
 use crate::source::StreamSource;
 use crate::stats::Counters;
@@ -82,26 +82,24 @@ impl Server {
             local: local.map(|(listener, _)| listener),
             address,
             shared: Arc::new(Shared {
-                shared_batches: Arc::new(Budget::new(options.shared_batches_bytes)),
-                total_memory: Arc::new(Budget::new(options.total_memory())),
-                egress: EgressLimiter::new(options.bandwidth),
+                limits: Limits {
+                    shared_batches: Arc::new(Budget::new(options.shared_batches_bytes)),
+                    total_memory: Arc::new(Budget::new(options.total_memory())),
+                    egress: EgressLimiter::new(options.bandwidth),
+                },
+                connections: Connections::default(),
                 options,
                 access,
                 counters: Counters::default(),
                 telemetry: Telemetry::default(),
                 served: BTreeMap::new(),
-                links: Mutex::default(),
-                ended: Mutex::default(),
-                link_gone: Condvar::new(),
                 stopped_at: Mutex::default(),
-                refusals: AtomicUsize::new(0),
                 signal: Arc::new(StopSignal {
                     readable,
                     closes: Mutex::new(Some(closes)),
                     stopped: AtomicBool::new(false),
                 }),
                 local: shown,
-                joins: Mutex::default(),
             }),
         })
     }
@@ -122,9 +120,9 @@ impl Server {
             name: name.to_owned(),
             source,
         })?;
-        let memory = Arc::clone(&self.shared.total_memory);
+        let memory = Arc::clone(&self.shared.limits.total_memory);
         let bounded = Bounded::new(Arc::new(source), memory);
-        let budget = Arc::clone(&self.shared.shared_batches);
+        let budget = Arc::clone(&self.shared.limits.shared_batches);
         self.add_source(name, Arc::new(Sharing::new(Arc::new(bounded), budget)))
     }
 

@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
             per_epoch,
             varies,
             checksum: open.payload_checksum,
-            sender: server.egress.sender(&share),
+            sender: server.limits.egress.sender(&share),
             pool,
             stats: ServerStreamStats::default(),
             sampler,

@@ -32,25 +32,37 @@ pub(crate) struct Shared {
     pub(crate) telemetry: Telemetry,
     pub(crate) access: Access,
     pub(crate) served: BTreeMap<String, Served>,
+    pub(crate) limits: Limits,
+    pub(crate) connections: Connections,
+    /// When the server began to stop.
+    pub(crate) stopped_at: Mutex<Option<Instant>>,
+    pub(crate) signal: Arc<StopSignal>,
+    /// Address of the local socket for shared memory.
+    pub(crate) local: Option<wire::LocalSocket>,
+}
+
+/// Budgets and bandwidth that all streams share.
+pub(crate) struct Limits {
     /// Budget for batches that streams share.
     pub(crate) shared_batches: Arc<Budget>,
     /// Budget for the pipelines of all streams.
     pub(crate) total_memory: Arc<Budget>,
     /// Egress limiter for remote clients.
     pub(crate) egress: EgressLimiter,
-    pub(crate) links: Mutex<HashMap<u64, Arc<Link>>>,
-    /// Totals of ended streams, by name. Locked together with `links`, so that each stream is
-    /// counted exactly once.
+}
+
+/// The open connections, and what is left of those that ended.
+#[derive(Default)]
+pub(crate) struct Connections {
+    pub(crate) open: Mutex<HashMap<u64, Arc<Link>>>,
+    /// Totals of ended streams, by name. Locked together with `open`, so that each stream is counted exactly once.
     pub(crate) ended: Mutex<BTreeMap<String, NameTotals>>,
-    pub(crate) link_gone: Condvar,
-    /// When the server began to stop.
-    pub(crate) stopped_at: Mutex<Option<Instant>>,
-    pub(crate) refusals: AtomicUsize,
-    pub(crate) signal: Arc<StopSignal>,
-    /// Address of the local socket for shared memory.
-    pub(crate) local: Option<wire::LocalSocket>,
+    /// Notified when a connection has ended.
+    pub(crate) one_ended: Condvar,
     /// Connection that additional ones join, by join key.
     pub(crate) joins: Mutex<HashMap<Vec<u8>, u64>>,
+    /// Clients that are being told that the server takes no more.
+    pub(crate) refusals: AtomicUsize,
 }
 
 /// A stop signal. Its `readable` end becomes readable for every thread when [`Stopper::stop`] is called.
@@ -110,14 +122,14 @@ impl Shared {
             Ok(key) if link.socket.local().is_none() => key.to_vec(),
             _ => return Vec::new(),
         };
-        lock(&self.joins).insert(key.clone(), link.id);
+        lock(&self.connections.joins).insert(key.clone(), link.id);
         key
     }
 
     /// Adds `link` to the connections that carry batches of the connection with this key.
     pub(crate) fn join(&self, key: &[u8], link: &Link) -> Result<(), &'static str> {
-        let joined = lock(&self.joins).get(key).copied();
-        let links = lock(&self.links);
+        let joined = lock(&self.connections.joins).get(key).copied();
+        let links = lock(&self.connections.open);
         let stream = joined.and_then(|id| links.get(&id)).map(Arc::clone);
         let lane = links.get(&link.id).map(Arc::clone);
         drop(links);
@@ -134,15 +146,15 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
-        let connections = lock(&self.links).len();
+        let connections = lock(&self.connections.open).len();
         self.counters.snapshot(connections)
     }
 
     /// Takes a snapshot of the server.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let links = lock(&self.links);
+        let links = lock(&self.connections.open);
         let open: Vec<Arc<Link>> = links.values().map(Arc::clone).collect();
-        let mut totals = lock(&self.ended).clone();
+        let mut totals = lock(&self.connections.ended).clone();
         drop(links);
         for name in self.served.keys() {
             totals.entry(name.clone()).or_default();

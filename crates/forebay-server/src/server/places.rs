@@ -73,16 +73,16 @@ impl Shared {
             .stack_size(LISTEN_STACK);
         if let Err(why) = refused {
             Counters::add(&self.counters.refused, 1);
-            if self.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
+            if self.connections.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
+                self.connections.refusals.fetch_sub(1, Ordering::Relaxed);
                 return;
             }
             let told = builder.spawn_scoped(scope, move || {
                 let _ = catch_unwind(AssertUnwindSafe(|| connection::refuse(self, &link, why)));
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
+                self.connections.refusals.fetch_sub(1, Ordering::Relaxed);
             });
             if told.is_err() {
-                self.refusals.fetch_sub(1, Ordering::Relaxed);
+                self.connections.refusals.fetch_sub(1, Ordering::Relaxed);
             }
             return;
         }
@@ -101,7 +101,7 @@ impl Shared {
     /// Registers a new connection, or returns the reason for rejecting it.
     fn place(&self, link: &Arc<Link>) -> Result<(), String> {
         let peer = link.peer;
-        let mut links = lock(&self.links);
+        let mut links = lock(&self.connections.open);
         if let Some(ip) = address(peer)
             && let Some(most) = self.options.most_from(ip)
         {
@@ -148,15 +148,15 @@ impl Shared {
             stats: &link.stats(),
         });
         link.socket.shutdown(std::net::Shutdown::Both);
-        lock(&self.joins).retain(|_, id| *id != link.id);
-        let mut links = lock(&self.links);
+        lock(&self.connections.joins).retain(|_, id| *id != link.id);
+        let mut links = lock(&self.connections.open);
         links.remove(&link.id);
         if let Some(live) = link.live() {
-            let mut ended = lock(&self.ended);
+            let mut ended = lock(&self.connections.ended);
             link.add_to(ended.entry(live.name).or_default());
         }
         drop(links);
-        self.link_gone.notify_all();
+        self.connections.one_ended.notify_all();
     }
 
     /// Returns the time until which batches are made after the server begins to stop; the rest of the drain timeout is for
@@ -172,7 +172,7 @@ impl Shared {
     pub(super) fn drain(&self) {
         let serves_until = self.serves_until();
         let deadline = serves_until + self.options.drain_timeout.mul_f64(1.0 - LEAVING);
-        let mut links = lock(&self.links);
+        let mut links = lock(&self.connections.open);
         self.tell(&Event::Stopping {
             connections: links.len(),
         });
@@ -198,7 +198,8 @@ impl Shared {
                 break;
             }
             (links, _) = self
-                .link_gone
+                .connections
+                .one_ended
                 .wait_timeout(links, left)
                 .unwrap_or_else(PoisonError::into_inner);
         }
