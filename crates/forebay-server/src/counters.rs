@@ -76,46 +76,45 @@ pub fn from_wire(
     let all = send.busy_s + send.starved_s + send.blocked_s;
     let part = |some: f64| if all > 0.0 { some / all } else { 0.0 };
     let starved_s = starved.as_secs_f64();
-    Stats {
-        wall_s: server.elapsed_s,
-        fetch: stage("fetch"),
-        decode: stage("decode"),
-        transform: stage("transform"),
-        trainer: StageStats {
-            name: "trainer",
-            threads: 1,
-            busy_s: (elapsed.as_secs_f64() - starved_s).max(0.0),
-            starved_s,
-            blocked_s: 0.0,
+    let mut stats = Stats::default();
+    stats.wall_s = server.elapsed_s;
+    stats.fetch = stage("fetch");
+    stats.decode = stage("decode");
+    stats.transform = stage("transform");
+    stats.trainer = StageStats {
+        name: "trainer",
+        threads: 1,
+        busy_s: (elapsed.as_secs_f64() - starved_s).max(0.0),
+        starved_s,
+        blocked_s: 0.0,
+    };
+    stats.images = server.images;
+    stats.fast_images = server.fast_images;
+    stats.batches = server.batches;
+    stats.bytes_read = server.bytes_read;
+    stats.failed = server.failed;
+    stats.failures = server.failures.clone();
+    stats.network = over_network.then(|| Network {
+        sending: part(send.busy_s),
+        waiting: part(send.starved_s),
+        bytes_per_s: if server.elapsed_s > 0.0 {
+            server.payload_bytes as f64 / server.elapsed_s
+        } else {
+            0.0
         },
-        images: server.images,
-        fast_images: server.fast_images,
-        batches: server.batches,
-        bytes_read: server.bytes_read,
-        failed: server.failed,
-        failures: server.failures.clone(),
-        network: over_network.then(|| Network {
-            sending: part(send.busy_s),
-            waiting: part(send.starved_s),
-            bytes_per_s: if server.elapsed_s > 0.0 {
-                server.payload_bytes as f64 / server.elapsed_s
-            } else {
-                0.0
-            },
-        }),
-        traffic: server.traffic.as_ref().map(traffic_from_wire),
-        reads: levels(&server.reads),
-        cores: usize::try_from(server.cores).unwrap_or(usize::MAX),
-        decode_cpu_s: server.decode_cpu_s,
-        process_cpu_s: server.process_cpu_s,
-        decode_delay_s: server.decode_delay_s,
-        machine: MachineCpu {
-            busy_s: server.machine_busy_s,
-            stolen_s: server.machine_stolen_s,
-            throttled_s: server.machine_throttled_s,
-        },
-        ..Stats::default()
-    }
+    });
+    stats.traffic = server.traffic.as_ref().map(traffic_from_wire);
+    stats.reads = levels(&server.reads);
+    stats.cores = usize::try_from(server.cores).unwrap_or(usize::MAX);
+    stats.decode_cpu_s = server.decode_cpu_s;
+    stats.process_cpu_s = server.process_cpu_s;
+    stats.decode_delay_s = server.decode_delay_s;
+    stats.machine = MachineCpu {
+        busy_s: server.machine_busy_s,
+        stolen_s: server.machine_stolen_s,
+        throttled_s: server.machine_throttled_s,
+    };
+    stats
 }
 
 fn levels(levels: &[wire::ReadLevel]) -> Vec<ReadLevel> {
@@ -248,18 +247,14 @@ mod tests {
             };
             2
         ];
-        let stats = Stats {
-            reads,
-            images: 7,
-            fast_images: 5,
-            cores: 3,
-            decode_delay_s: 4.0,
-            machine: MachineCpu {
-                busy_s: 3.0,
-                stolen_s: 2.0,
-                throttled_s: 1.0,
-            },
-            ..Stats::default()
+        let mut stats = Stats::default();
+        stats.reads = reads;
+        (stats.images, stats.fast_images, stats.cores) = (7, 5, 3);
+        stats.decode_delay_s = 4.0;
+        stats.machine = MachineCpu {
+            busy_s: 3.0,
+            stolen_s: 2.0,
+            throttled_s: 1.0,
         };
         let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO, true);
         assert_eq!((back.machine, back.decode_delay_s), (stats.machine, 4.0));

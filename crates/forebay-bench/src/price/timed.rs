@@ -138,11 +138,8 @@ mod tests {
 
     #[test]
     fn runs_decoded_before_the_clock_starts_have_counters() {
-        let whole = Stats {
-            images: 8,
-            batches: 3,
-            ..Stats::default()
-        };
+        let mut whole = Stats::default();
+        (whole.images, whole.batches) = (8, 3);
         let mut begun = whole.clone();
         assert_eq!(counters(whole.clone(), &begun), whole);
         begun.images = 5;

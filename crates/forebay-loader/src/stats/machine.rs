@@ -74,6 +74,7 @@ const MOST: f64 = 0.5;
 
 /// Cores that decode threads could not use.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct CoresElsewhere {
     /// Average number of cores that decode threads got.
     pub got: f64,

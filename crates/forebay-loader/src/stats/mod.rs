@@ -40,6 +40,7 @@ pub struct StageStats {
 /// A snapshot of a loader's counters since it began. Cheap to take; two snapshots give an interval
 /// ([`Stats::since`]).
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Seconds since the loader was created.
     pub wall_s: f64,
@@ -107,6 +108,7 @@ pub struct Stats {
 /// Current queue lengths of a loader, in pipeline order: the fullest queue is before the
 /// bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Queues {
     /// Planned samples without a slot in a batch.
     pub planned_samples: u64,

@@ -11,6 +11,7 @@ pub const READ_BOUNDS_S: [f64; 13] = [
 
 /// Durations of reads from any source: a disk, a cache, a store.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub struct ReadTimes {
     /// Number of reads in each bucket of [`READ_BOUNDS_S`], followed by longer ones.
     pub counts: [u64; READ_BOUNDS_S.len() + 1],

@@ -19,6 +19,7 @@ pub struct RankPace {
 
 /// A rank that is slower than the others. Its `Display` form is a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Straggler {
     /// The rank.
     pub rank: u64,

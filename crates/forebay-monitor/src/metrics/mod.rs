@@ -519,10 +519,10 @@ mod tests {
             stats: wire::Stats::default(),
             counted: wire::Stats::default(),
             starved_s: 0.0,
-            queues: Queues {
-                unread_samples: 5,
-                ready_batches: 2,
-                ..Queues::default()
+            queues: {
+                let mut queues = Queues::default();
+                (queues.unread_samples, queues.ready_batches) = (5, 2);
+                queues
             },
             reads: forebay_loader::ReadTimes::default(),
         };

@@ -441,9 +441,10 @@ mod tests {
             stats: stats.clone(),
             counted: wire::Stats::default(),
             starved_s: if rank == 0 { s } else { 0.0 },
-            queues: Queues {
-                ready_batches: 1,
-                ..Queues::default()
+            queues: {
+                let mut queues = Queues::default();
+                queues.ready_batches = 1;
+                queues
             },
             reads: ReadTimes::default(),
         };
