@@ -39,8 +39,9 @@ LOADERS = (
 HEAD = """\
 # Python reference
 
-Written by `tools/check/python_reference.py` from the docstrings: change them, not this. What is here is what `help()` says.
-N is the number of samples of a batch; images are (N, H, W, 3) or (N, 3, H, W), labels (N,).
+For people who look up a class or function: what `help()` says. Written by
+`tools/check/python_reference.py` from the docstrings: change them, not this. N is the number of
+samples of a batch; images are (N, H, W, 3) or (N, 3, H, W), labels (N,).
 """
 
 

@@ -391,10 +391,11 @@ def test_every_cell_that_cannot_occur_says_why(cells: dict[tuple[str, str], Outc
 
 TABLE_HEAD = """# Faults of sources
 
-The outcome of each fault in each format, as the tests find it: **0** all is packed and nothing is said, but for a warning where
-labels could be meant otherwise; **3** the rest is packed, and the account and the report name what is not; **1** an error that
-names the fault, and nothing is written. A dot stands where the fault cannot occur. In Python, 1 is an exception and 3 a
-warning. This page is generated.
+For people whose sources have faults: the outcome of each in each format, as the tests find it.
+**0** all is packed and nothing is said, but for a warning where labels could be meant otherwise;
+**3** the rest is packed, and the account and the report name what is not; **1** an error that names
+the fault, and nothing is written. A dot stands where the fault cannot occur. In Python, 1 is an
+exception and 3 a warning. This page is generated.
 """
 
 
