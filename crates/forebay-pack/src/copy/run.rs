@@ -177,7 +177,7 @@ impl CopyPlan {
             cancel,
             progress: &progress,
         };
-        let moved = for_each_parallel(copies.into_iter(), workers, |item| {
+        let moved = for_each_parallel(copies, workers, |item| {
             if cancel.is_cancelled() {
                 return Err(self.interrupted(tally));
             }
