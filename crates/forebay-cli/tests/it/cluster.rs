@@ -1,4 +1,5 @@
-//! Runs the scripts of docs/cluster.md unchanged: with a `sbatch` that runs its jobs at once, and without Kubernetes.
+//! Runs the scripts of docs/cluster.md and of deploy/kubernetes/pack unchanged: with a `sbatch` that runs its jobs at once, and
+//! without Kubernetes.
 
 use crate::support;
 
@@ -10,6 +11,7 @@ use std::process::Command;
 use support::{images, run, text, tree};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
+const JOBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/pack");
 
 /// Runs its script, one array task after the other, and prints a number as the job id.
 const SBATCH: &str = r#"#!/bin/bash
@@ -37,11 +39,10 @@ touch "$JOBS/$id.ok"
 echo "$id"
 "#;
 
-/// Returns the code blocks of a language on the page, in order.
-fn blocks(language: &str) -> Vec<String> {
+/// Returns the scripts on the page, in order.
+fn scripts() -> Vec<String> {
     let page = fs::read_to_string(PAGE).unwrap();
-    let fence = format!("```{language}\n");
-    let blocks = page.split(&fence).skip(1);
+    let blocks = page.split("```bash\n").skip(1);
     blocks
         .map(|rest| rest.split("```").next().unwrap().to_owned())
         .collect()
@@ -98,7 +99,7 @@ fn whole(root: &Path) -> PathBuf {
 fn the_slurm_scripts_pack_a_dataset() {
     let dir = tempfile::tempdir().unwrap();
     let bin = commands(dir.path());
-    let scripts = blocks("bash");
+    let scripts = scripts();
     let find = |word: &str| scripts.iter().find(|script| script.contains(word)).unwrap();
     fs::write(dir.path().join("pack.sbatch"), find("#SBATCH --array")).unwrap();
     fs::create_dir(dir.path().join("jobs")).unwrap();
@@ -119,13 +120,14 @@ fn the_slurm_scripts_pack_a_dataset() {
 }
 
 #[test]
-fn the_kubernetes_manifests_pack_a_dataset() {
+fn the_kubernetes_jobs_pack_a_dataset() {
     let dir = tempfile::tempdir().unwrap();
     let bin = commands(dir.path());
-    let manifests = blocks("yaml");
-    let [parts, finish] = &manifests[..] else {
-        panic!("there are two manifests")
-    };
+    let [plan, parts, finish, settings] = ["plan", "parts", "finish", "kustomization"]
+        .map(|name| fs::read_to_string(format!("{JOBS}/{name}.yaml")).unwrap());
+    let options = settings
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("- OPTIONS="));
     let dst = dir.path().join("dst");
     let pod = |manifest: &str, index: Option<u32>| {
         let mut shell = shell(&bin);
@@ -133,6 +135,7 @@ fn the_kubernetes_manifests_pack_a_dataset() {
         shell
             .env("SRC", images())
             .env("DST", &dst)
+            .env("OPTIONS", options.unwrap())
             .env("PARTS", "16");
         if let Some(index) = index {
             shell.env("JOB_COMPLETION_INDEX", index.to_string());
@@ -148,14 +151,16 @@ fn the_kubernetes_manifests_pack_a_dataset() {
         .parse()
         .unwrap();
     assert!(parts.contains(&format!("{{name: PARTS, value: \"{completions}\"}}")));
+    let (code, stderr) = pod(&plan, None);
+    assert_eq!(code, Some(0), "{stderr}");
     // A finish before all parts are done reports what is missing.
-    let (code, stderr) = pod(finish, None);
+    let (code, stderr) = pod(&finish, None);
     assert_eq!(code, Some(1), "{stderr}");
     for index in (0..completions).rev() {
-        let (code, stderr) = pod(parts, Some(index));
+        let (code, stderr) = pod(&parts, Some(index));
         assert_eq!(code, Some(0), "{index}: {stderr}");
     }
-    let (code, stderr) = pod(finish, None);
+    let (code, stderr) = pod(&finish, None);
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(tree(&whole(dir.path())), tree(&dst));
 }
