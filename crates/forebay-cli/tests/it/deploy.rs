@@ -1,39 +1,77 @@
-//! The files in `deploy/` use flags, keys of CONFIG.toml and endpoints that the program knows.
+//! The files in `deploy/` use flags, variables, keys of CONFIG.toml and endpoints that the program knows. The schemas of
+//! Kubernetes are compared in `forebay-python/tests/test_deploy.py`.
 
 use crate::support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use support::{images, run, text};
 
-fn read(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+/// The files that use the flags of `serve`, and those that use the flags of `pack`.
+const COMMANDS: [(&str, &[&str]); 2] = [
+    (
+        "serve",
+        &[
+            "forebay.service",
+            "Dockerfile",
+            "kubernetes/base/deployment.yaml",
+            "kubernetes/components/tls/kustomization.yaml",
+        ],
+    ),
+    (
+        "pack",
+        &[
+            "kubernetes/pack/kustomization.yaml",
+            "kubernetes/pack/plan.yaml",
+            "kubernetes/pack/parts.yaml",
+            "kubernetes/pack/finish.yaml",
+        ],
+    ),
+];
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy")
-        .join(name);
-    std::fs::read_to_string(path).unwrap()
+        .join(name)
 }
 
-/// Returns the flags of a line that calls the program.
-fn flags(line: &str) -> Vec<String> {
-    let words = line.split(|c: char| c.is_whitespace() || "\"[],".contains(c));
-    let words = words.filter(|word| !word.is_empty());
+/// Returns a file without the lines that are comments.
+fn read(name: &str) -> String {
+    let file = std::fs::read_to_string(path(name)).unwrap();
+    let lines = file
+        .lines()
+        .filter(|line| !line.trim_start().starts_with('#'));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Returns the flags in a file, with their values. Lines of the Dockerfile that build the image are left out: they call other programs.
+fn flags(name: &str) -> Vec<String> {
+    let file = read(name);
+    let lines = file.lines().filter(|line| {
+        !["RUN ", "COPY ", "    &&"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    });
+    let words =
+        lines.flat_map(|line| line.split(|c: char| c.is_whitespace() || "\"[],{}".contains(c)));
     words
-        .skip_while(|word| *word != "serve")
-        .filter(|word| word.starts_with("--"))
+        .filter_map(|word| {
+            word.find("--")
+                .filter(|at| *at == 0 || word[..*at].ends_with('='))
+                .map(|at| &word[at..])
+        })
         .map(str::to_owned)
         .collect()
 }
 
 #[test]
 fn flags_exist() {
-    let help = run(["serve", "--help"]).done().stdout;
-    let mut seen = 0;
-    for name in ["forebay.service", "Dockerfile", "kubernetes.yaml"] {
-        for line in read(name)
-            .lines()
-            .filter(|line| !line.trim_start().starts_with('#'))
-        {
-            for flag in flags(line) {
+    for (command, files) in COMMANDS {
+        let help = run([command, "--help"]).done().stdout;
+        let mut seen = 0;
+        for name in files {
+            for flag in flags(name) {
+                let flag = flag.split('=').next().unwrap();
                 assert!(
                     help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")),
                     "{name}: {flag}"
@@ -41,37 +79,29 @@ fn flags_exist() {
                 seen += 1;
             }
         }
+        assert!(seen >= 5, "{seen} flags of {command} were found");
     }
-    assert!(seen >= 4, "{seen} flags were found");
-}
-
-/// Returns the CONFIG.toml in the manifest, with its paths in `root`.
-fn config(root: &Path) -> String {
-    let manifest = read("kubernetes.yaml");
-    let lines = manifest
-        .lines()
-        .skip_while(|line| !line.ends_with("CONFIG.toml: |"))
-        .skip(1);
-    let lines = lines.take_while(|line| line.starts_with("    ") || line.is_empty());
-    let text: String = lines
-        .map(|line| format!("{}\n", line.trim_start()))
-        .collect();
-    assert!(text.contains("[jobs.resnet50]"), "{text}");
-    text.replace("/etc/forebay/tls/", text_of(root, "tls-"))
-        .replace("/etc/forebay/tokens/", text_of(root, ""))
-        .replace("/data/imagenet", text_of(root, "shards"))
-        .replace("batch_size = 256", "batch_size = 1")
-        .replace("0.0.0.0:7070", "127.0.0.1:0")
-        .replace("0.0.0.0:7071", "127.0.0.1:0")
-        .replace("0.0.0.0:7072", "127.0.0.1:0")
-}
-
-fn text_of(root: &Path, name: &str) -> &'static str {
-    Box::leak(format!("{}/{name}", root.display()).into_boxed_str())
 }
 
 #[test]
-fn the_configuration_of_the_manifest_is_valid() {
+fn variables_exist() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/environment.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for name in ["base/deployment.yaml", "overlays/bucket/store.yaml"] {
+        let file = read(&format!("kubernetes/{name}"));
+        let names: Vec<&str> = file
+            .split(|c: char| !c.is_ascii_uppercase() && c != '_')
+            .filter(|word| word.starts_with("FOREBAY_"))
+            .collect();
+        assert!(!names.is_empty(), "{name}");
+        for variable in names {
+            assert!(page.contains(&format!("| `{variable}` |")), "{variable}");
+        }
+    }
+}
+
+#[test]
+fn configurations_of_the_overlays_are_valid() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     let shards = root.join("shards");
@@ -84,26 +114,48 @@ fn the_configuration_of_the_manifest_is_valid() {
     ])
     .done();
     let certified = rcgen::generate_simple_self_signed(vec!["forebay".to_owned()]).unwrap();
-    std::fs::write(root.join("tls-tls.crt"), certified.cert.pem()).unwrap();
-    std::fs::write(
-        root.join("tls-tls.key"),
-        certified.signing_key.serialize_pem(),
-    )
-    .unwrap();
+    std::fs::write(root.join("tls.crt"), certified.cert.pem()).unwrap();
+    std::fs::write(root.join("tls.key"), certified.signing_key.serialize_pem()).unwrap();
     std::fs::write(root.join("tokens"), "0123456789abcdef\n").unwrap();
-    let file = root.join("CONFIG.toml");
-    std::fs::write(&file, config(root)).unwrap();
-    let ran = run(["serve", text(&file), "--check"]).done();
-    for part in [
-        "forebays://",
-        "/imagenet",
-        "/resnet50",
-        "TLS 1.3",
-        "tokens of",
+    // The flags of the component, with the secrets in `root`.
+    let security: Vec<String> = flags("kubernetes/components/tls/kustomization.yaml")
+        .iter()
+        .map(|flag| {
+            let (flag, file) = flag.split_once('=').unwrap();
+            let file = Path::new(file).file_name().unwrap();
+            format!("{flag}={}", text(&root.join(file)))
+        })
+        .collect();
+    for (overlay, location) in [
+        ("shared-directory", "/data/imagenet"),
+        ("bucket", "s3://bucket/imagenet"),
     ] {
-        assert!(ran.stdout.contains(part), "no {part}:\n{}", ran.stdout);
+        let config = read(&format!("kubernetes/overlays/{overlay}/CONFIG.toml"));
+        assert!(config.contains(location), "{config}");
+        let config = config
+            .replace(location, text(&shards))
+            .replace("batch_size = 256", "batch_size = 1");
+        let config = ["0.0.0.0:7070", "0.0.0.0:7071", "0.0.0.0:7072"]
+            .iter()
+            .fold(config, |config, address| {
+                config.replace(address, "127.0.0.1:0")
+            });
+        let file = root.join("CONFIG.toml");
+        std::fs::write(&file, config).unwrap();
+        let mut arguments = vec!["serve", text(&file), "--check"];
+        arguments.extend(security.iter().map(String::as_str));
+        let ran = run(arguments).done();
+        for part in [
+            "forebays://",
+            "/imagenet",
+            "/resnet50",
+            "TLS 1.3",
+            "tokens of",
+        ] {
+            assert!(ran.stdout.contains(part), "no {part}:\n{}", ran.stdout);
+        }
+        assert!(!ran.stdout.contains("0123456789abcdef"));
     }
-    assert!(!ran.stdout.contains("0123456789abcdef"));
 }
 
 #[test]
@@ -111,22 +163,36 @@ fn containers_do_not_run_as_root() {
     let dockerfile = read("Dockerfile");
     let last_user = dockerfile.lines().rfind(|line| line.starts_with("USER "));
     assert!(last_user.is_some_and(|line| line != "USER root" && line != "USER 0"));
-    let manifest = read("kubernetes.yaml");
-    assert!(manifest.contains("runAsNonRoot: true"));
+    for name in ["base/deployment.yaml", "pack/pod.yaml"] {
+        assert!(read(&format!("kubernetes/{name}")).contains("runAsNonRoot: true"));
+    }
+}
+
+#[test]
+fn the_image_has_the_version_of_the_program() {
+    let component = read("kubernetes/components/image/kustomization.yaml");
+    let tag = concat!("newTag: ", env!("CARGO_PKG_VERSION"));
+    assert!(
+        component.lines().any(|line| line.trim() == tag),
+        "{component}"
+    );
 }
 
 #[test]
 fn probes_ask_the_health_listener() {
-    let manifest = read("kubernetes.yaml");
-    let has = |line: &str| manifest.lines().any(|found| found.trim() == line);
-    assert!(has("health_listen = \"0.0.0.0:7072\""));
+    let deployment = read("kubernetes/base/deployment.yaml");
+    let has = |line: &str| deployment.lines().any(|found| found.trim() == line);
     assert!(has("- {name: health, containerPort: 7072}"));
-    let probes: Vec<&str> = manifest
+    let probes: Vec<&str> = deployment
         .lines()
         .filter(|line| line.contains("httpGet:"))
         .collect();
-    assert_eq!(probes.len(), 2, "{probes:?}");
+    assert_eq!(probes.len(), 3, "{probes:?}");
     for probe in probes {
         assert!(probe.contains("port: health"), "{probe}");
+        assert!(
+            probe.contains("/healthz") || probe.contains("/readyz"),
+            "{probe}"
+        );
     }
 }
