@@ -44,7 +44,8 @@ fn read(name: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Returns the flags in a file, with their values. Lines of the Dockerfile that build the image are left out: they call other programs.
+/// Returns the flags in a file, with their values. Lines of the Dockerfile that build the image are left out: they call other
+/// programs.
 fn flags(name: &str) -> Vec<String> {
     let file = read(name);
     let lines = file.lines().filter(|line| {
