@@ -100,7 +100,7 @@ def commands(page: str, root: pathlib.Path) -> list[list[str]]:
 def imports(code: str) -> set[str]:
     """The packages that a block imports."""
     lines = re.findall(r"^\s*(?:import|from) ([\w., ]+)", code, re.MULTILINE)
-    return {name.split(".")[0] for line in lines for name in line.split(" import ")[0].split(", ")}
+    return {re.split(r"\.| as ", name)[0] for line in lines for name in line.split(" import ")[0].split(", ")}
 
 
 def test_blocks_name_one_device() -> None:
