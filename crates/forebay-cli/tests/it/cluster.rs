@@ -1,5 +1,5 @@
-//! Runs the scripts of docs/cluster.md and of deploy/kubernetes/pack unchanged: with a `sbatch` that runs its jobs at once, and
-//! without Kubernetes.
+//! Runs the scripts of docs/how-to/slurm.md and of deploy/kubernetes/pack unchanged: with a `sbatch` that runs its jobs at once,
+//! and without Kubernetes.
 
 use crate::support;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use support::{images, run, text, tree};
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cluster.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/slurm.md");
 const JOBS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/pack");
 
 /// Runs its script, one array task after the other, and prints a number as the job id.
