@@ -2,8 +2,8 @@
 
 Addresses of the documents become those of this test, loops over 90 epochs become two, and a GPU
 becomes the CPU. Blocks of one page run in order, in one namespace and a process of their own.
-On the pages for users of other libraries the commands of `sh` blocks run first, on data that those
-libraries could have written. The pages in `WHOLE` run as a reader follows them: files, commands and their output.
+The commands of `sh` blocks run first on how-to pages, and on the pages for users of other libraries, on data that
+those libraries could have written. The pages in `WHOLE` run as a reader follows them: files, commands and their output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ ROOT = pathlib.Path(__file__).parents[3]
 # Blocks that need more than this machine, by a text in them. They are type-checked all the same.
 NOT_RUN = {
     "forebay+dns://": "names that a cluster resolves",
-    "forebays://": "a certificate",
     "torchvision.datasets.ImageFolder": "photos, and a dataset of Hugging Face",
     "from ffcv.": "ffcv, which is compiled against OpenCV and libturbojpeg",
 }
@@ -38,13 +37,16 @@ NOT_RUN = {
 # Pages for users of other libraries.
 MIGRATION = "docs/migration/"
 
+# Answers to one question each.
+HOW_TO = "docs/how-to/"
+
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
 SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 
 # Pages that run as they are, from top to bottom in an empty directory: `python` blocks become the files that their
 # first lines name, `sh` blocks run, and their output is compared with the `text` block ("..." stands for anything)
 # or, where it depends on the machine, line by line up to the first number with the `console` block after them.
-WHOLE = ("docs/tutorials/first-epoch.md", "docs/tutorials/storage-speed.md")
+WHOLE = ("docs/tutorials/first-epoch.md", "docs/tutorials/storage-speed.md", f"{HOW_TO}tls-and-tokens.md")
 
 # Text of the documents, and its replacement; {NAME} is the server of that dataset, the directory `root`, or a new one.
 STAND_INS = [
@@ -182,7 +184,7 @@ def foreign(place: pathlib.Path) -> pathlib.Path:
 def test_the_python_blocks_of_a_page_run(
     page: str, place: pathlib.Path, serve: Serve, tmp_path: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
-    if page.startswith(MIGRATION):
+    if page.startswith(MIGRATION) or page.startswith(HOW_TO) and commands(page, place):
         ran = [forebay_command(*words) for words in commands(page, request.getfixturevalue("foreign"))]
         assert ran, f"no command of {page} runs"
         assert [done.stderr for done in ran if done.returncode != 0] == []
@@ -236,7 +238,8 @@ def test_a_page_can_be_followed(page: str, tmp_path: pathlib.Path) -> None:
             (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code, encoding="utf-8")
         elif kind == "sh":
             done = subprocess.run(
-                ["sh", "-e", "-c", code],
+                # What a block starts in the background ends with it, also if the block fails.
+                ["sh", "-e", "-c", f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{code}"],
                 cwd=tmp_path,
                 env={**os.environ, "PATH": path, "HOME": os.fspath(tmp_path)},
                 capture_output=True,
@@ -300,7 +303,6 @@ def readers_names(names: list[str], tmp: str) -> dict[str, Any]:
 
     made: dict[str, Any] = {
         "broadcast_from_rank_0": lambda value: value,
-        "predict": lambda images: np.zeros(len(images), np.int64),
         "rank": 0,
         "samples": [(image, number % 2, f"caption {number}") for number, (image, _) in enumerate(Photos())],
         "torch_dataset": Photos(),

@@ -97,7 +97,7 @@ def test_tls_end_to_end(
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    # As docs/serving.md has it.
+    # As docs/how-to/tls-and-tokens.md has it.
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
          "-days", "30", "-subj", "/CN=forebay", "-addext", "subjectAltName=DNS:trainer-data,IP:127.0.0.1",
