@@ -8,6 +8,12 @@ use super::dataset::Recipe;
 use super::{Gate, gated, hold, options};
 use crate::{Bound, Loader, Stats};
 
+/// Other processes may use the cores of this machine, which would be reported as another bottleneck.
+fn without_neighbors(mut stats: Stats) -> Stats {
+    stats.decode_cpu_s = 0.0;
+    stats
+}
+
 /// Checks that the activities of each thread add up to the wall time.
 fn assert_accounted(stats: &Stats) {
     let spent = |stage: crate::StageStats| stage.busy_s + stage.starved_s + stage.blocked_s;
@@ -54,9 +60,7 @@ fn slow_decoding_is_found() {
     let begun = loader.stats();
     while loader.next_batch().unwrap().is_some() {}
     let stats = loader.stats();
-    let mut decoding = stats.since(&begun);
-    // Other processes may use the cores of this machine, which would be reported as another bottleneck.
-    decoding.decode_cpu_s = 0.0;
+    let decoding = without_neighbors(stats.since(&begun));
     let bottleneck = decoding.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     assert_accounted(&stats);
@@ -118,7 +122,7 @@ fn storage_headroom_of_a_disk_ignores_waiting_readers() {
     });
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
-    let stats = loader.stats();
+    let stats = without_neighbors(loader.stats());
     let bottleneck = stats.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     let expected = stats.wall_s / seconds(&gate.read_held);
@@ -139,7 +143,7 @@ fn storage_headroom_of_a_network_counts_all_readers() {
     });
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
-    let stats = loader.stats();
+    let stats = without_neighbors(loader.stats());
     let bottleneck = stats.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Decode, "{bottleneck}");
     let expected = 4.0 * stats.wall_s / seconds(&gate.read_held);
@@ -156,7 +160,7 @@ fn decode_headroom_is_found_with_slow_storage() {
     });
     let (_directory, mut loader) = throttled(&gate);
     while loader.next_batch().unwrap().is_some() {}
-    let stats = loader.stats();
+    let stats = without_neighbors(loader.stats());
     let bottleneck = stats.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Storage, "{bottleneck}");
     let expected = stats.wall_s / seconds(&gate.decode_held);
@@ -176,7 +180,7 @@ fn both_headrooms_are_found_with_a_slow_trainer() {
         // A training step.
         hold(milliseconds(40), &Mutex::default());
     }
-    let stats = loader.stats();
+    let stats = without_neighbors(loader.stats());
     let bottleneck = stats.bottleneck();
     assert_eq!(bottleneck.bound, Bound::Trainer, "{bottleneck}");
     let decode = stats.wall_s / seconds(&gate.decode_held);
