@@ -898,38 +898,46 @@ class Loader:
         Keep boxes that are outside of the crop or smaller than a pixel.
         By default they are left out, together with their labels.
     pad_last : bool, default False
-        Fill the last batch up where there is one rank, so that all batches have one size; `Batch.padding` tells what was added, and
-        has the label -100. Several ranks always have it, with `drop_last=False`: they get the same number of batches.
+        Fill the last batch up where there is one rank, so that all batches have one size.
+        `Batch.padding` counts the added samples, which have the label -100. Several ranks always have it, with
+        `drop_last=False`: they get the same number of batches.
     threads : int, default 0
-        Threads that decode; 0 for as many as this process may use. A server has its own.
+        Threads that decode; 0 for as many as this process may use.
+        A server has its own.
     memory : int or str, optional
-        Bytes, or a size such as "2GiB", for records and batches on their way. A server has its own.
+        Bytes, or a size such as "2GiB", for records and batches on their way.
+        A server has its own.
     page_cache : {"keep", "drop"}, default "keep"
-        Whether the system keeps copies of what was read from local files. "drop" is for a dataset
-        larger than memory that would drive out what others read. A server decides for itself.
+        Whether the system keeps copies of what was read from local files.
+        "drop" is for a dataset larger than memory that would drive out what others read. A server decides for itself.
     timeout : float or None, default 300.0
         The longest wait for a batch in seconds; for a server that is busy, that starts, or that is lost.
     transport : {"auto", "shm", "tcp"}, optional
-        How batches come from a server. "auto" takes memory shared with a server on this host, without a
-        copy, and TCP otherwise; "shm" wants shared memory or fails. By default what the environment
-        variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
+        How batches come from a server.
+        "auto" takes memory shared with a server on this host, without a copy, and TCP otherwise; "shm" wants shared memory or
+        fails. By default what the environment variable FOREBAY_TRANSPORT says, else "auto". `stats` tells which it is.
     connections : int, default 1
-        Over how many TCP connections each batch comes at once, up to 16: for a network that one of them, or
-        one core, does not fill.
+        Over how many TCP connections each batch comes at once, up to 16.
+        For a network that one of them, or one core, does not fill.
     storage_options : dict of str to str, optional
-        How a store is reached, see `open`. Credentials come from the environment otherwise.
+        How a store is reached, see `open`.
+        Credentials come from the environment otherwise.
     token : str, optional
-        A secret that lets this process into a server. By default that of the environment variable
-        FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and never shown.
+        A secret that lets this process into a server.
+        By default that of the environment variable FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and
+        never shown.
     token_file : str or os.PathLike, optional
-        A file whose first line is the token; read again for each connection, so that it may be
-        replaced. By default what FOREBAY_TOKEN_FILE names.
+        A file whose first line is the token.
+        Read again for each connection, so that it may be replaced. By default what FOREBAY_TOKEN_FILE names.
     tls_ca : str or os.PathLike, optional
-        For `forebays://`: the authorities (PEM) that the server's certificate may be signed by. By default what
-        FOREBAY_TLS_CA names, or those of the system.
-    tls_cert, tls_key : str or os.PathLike, optional
-        Certificate and key (PEM) of this process, for servers that want them. By default what
-        FOREBAY_TLS_CLIENT_CERT and FOREBAY_TLS_CLIENT_KEY name.
+        For `forebays://`: the authorities (PEM) that the server's certificate may be signed by.
+        By default what FOREBAY_TLS_CA names, or those of the system.
+    tls_cert : str or os.PathLike, optional
+        Certificate (PEM) of this process, for servers that want one.
+        By default what FOREBAY_TLS_CLIENT_CERT names.
+    tls_key : str or os.PathLike, optional
+        Key (PEM) of this process, for servers that want a certificate.
+        By default what FOREBAY_TLS_CLIENT_KEY names.
 
     Raises
     ------
