@@ -231,24 +231,12 @@ impl Header {
                 "line {line}: the column {label:?} holds numbers such as {number}: name it label if they are labels; if they name classes, give the list of all with --classes"
             )));
         }
-        let mut features = Vec::new();
-        for (name, kind) in kinds {
-            if name == path || Some(&name) == label.as_ref() || Some(&name) == split.as_ref() {
-                continue;
-            }
-            if index.is(&name) || name.is_empty() && kind.kind == Kind::Empty {
-                continue;
-            }
-            if name.is_empty() {
-                let what = "a column without a name cannot become a feature: name it, or leave it out (index=False in pandas)";
-                return Err(refuse(what.to_owned()));
-            }
-            if RESERVED.contains(&name.as_str()) {
-                let what = format!("a column named {name:?} cannot become a feature");
-                return Err(refuse(what));
-            }
-            features.push((name, kind));
-        }
+        let features = feature_columns(
+            kinds,
+            &index,
+            &[Some(&path), label.as_ref(), split.as_ref()],
+        )
+        .map_err(refuse)?;
         Ok(Self {
             path,
             label,
@@ -257,6 +245,31 @@ impl Header {
             features,
         })
     }
+}
+
+/// Returns the columns that become features: all but those of `roles` and numbers of rows.
+fn feature_columns(
+    kinds: BTreeMap<String, ColumnKind>,
+    index: &IndexColumn,
+    roles: &[Option<&String>],
+) -> std::result::Result<Vec<(String, ColumnKind)>, String> {
+    let mut features = Vec::new();
+    for (name, kind) in kinds {
+        if roles.contains(&Some(&name))
+            || index.is(&name)
+            || name.is_empty() && kind.kind == Kind::Empty
+        {
+            continue;
+        }
+        if name.is_empty() {
+            return Err("a column without a name cannot become a feature: name it, or leave it out (index=False in pandas)".to_owned());
+        }
+        if RESERVED.contains(&name.as_str()) {
+            return Err(format!("a column named {name:?} cannot become a feature"));
+        }
+        features.push((name, kind));
+    }
+    Ok(features)
 }
 
 impl LabelTable {
