@@ -326,6 +326,13 @@ impl Buffer {
         }
     }
 
+    /// Drops the buffer without reuse of its slot, because the other process may never release it.
+    pub fn retire(mut self) {
+        if let Memory::Slot(slot) = std::mem::replace(&mut self.memory, Memory::None) {
+            slot.1.retire(slot.0);
+        }
+    }
+
     /// Returns the file of the buffer's slot on the first call; the other process needs it only
     /// once.
     pub fn take_slot_file(&mut self) -> Option<OwnedFd> {

@@ -85,6 +85,11 @@ impl Slots {
         self.lock().free.push(memory);
     }
 
+    /// Frees a slot that the client may keep in use. No other slot takes its place.
+    pub(super) fn retire(&self, memory: SharedMemory) {
+        self.lock().bytes -= memory.capacity();
+    }
+
     /// Returns the numbers of the slots that were freed since the last call and that the client
     /// may have mapped.
     pub(super) fn take_gone(&self) -> Vec<u32> {
@@ -113,6 +118,17 @@ mod tests {
         assert_eq!(slots.take(4096).unwrap().id(), 1);
         drop(a);
         assert!(slots.take_gone().is_empty());
+    }
+
+    #[test]
+    fn retired_slots_are_not_used_again() {
+        let slots = Slots::new(2, 1 << 30);
+        let (a, b) = (slots.take(4096).unwrap(), slots.take(4096).unwrap());
+        slots.retire(a);
+        slots.put(b);
+        let again = slots.take(4096).unwrap();
+        assert_eq!(again.id(), 1);
+        assert!(slots.take(4096).is_none());
     }
 
     #[test]

@@ -372,6 +372,17 @@ def test_waiting_for_the_interpreter_is_handing_over(source: str) -> None:
     assert waits[-1] >= 0.04, waits
 
 
+def test_batches_of_a_closed_loader_stay_while_another_goes_on(source: str) -> None:
+    """The memory of both is a server's, which decodes common batches once."""
+    with loader(source) as ended, loader(source) as other:
+        kept = [(batch, content(batch)) for batch, _ in zip(ended, other, strict=True)]
+        ended.close()
+        for _ in range(10):
+            for _batch in other:
+                pass
+    assert all(content(batch) == before for batch, before in kept)
+
+
 def test_a_closed_loader(source: str) -> None:
     it = loader(source)
     batches = iter(it)

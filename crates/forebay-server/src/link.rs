@@ -106,6 +106,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Drop for Link {
+    /// The client may use the batches that it holds for as long as it likes, and other streams may
+    /// go on filling the memory of this one.
+    fn drop(&mut self) {
+        let lent = self.lent.get_mut().unwrap_or_else(PoisonError::into_inner);
+        lent.drain().for_each(|(_, buffer)| buffer.retire());
+    }
+}
+
 impl Link {
     pub(crate) fn new(id: u64, peer: Peer, socket: Socket) -> Self {
         let now = Instant::now();

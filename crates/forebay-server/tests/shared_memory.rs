@@ -5,13 +5,18 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_client::{Batch, Client, ClientOptions, Error, Stream, Transport, Via};
-use forebay_server::{Pixels, ServerOptions, Synthetic};
+use forebay_server::{
+    BatchSource, Description, Failure, Pixels, ServerOptions, StreamRequest, StreamSource,
+    Synthetic,
+};
 use forebay_wire::wire::error::Kind;
-use forebay_wire::{FrameLimits, FrameReader, FrameWriter, LocalSocket, Message, Socket, wire};
+use forebay_wire::{
+    BufferPool, FrameLimits, FrameReader, FrameWriter, LocalSocket, Message, Socket, wire,
+};
 use support::{
     BATCH_BYTES, LONG, Log, connect, epochs, hello, options, over, plain, spec, start, url,
 };
@@ -108,6 +113,42 @@ fn a_client_that_keeps_all_slots_blocks_no_other() {
         }
     }
     assert!(greedy.stats().shared > before.shared, "slots came back");
+}
+
+/// A source that tells the pool of its stream, which other streams with the same options go on
+/// using after that stream has ended.
+struct PoolSource(Synthetic, Arc<Mutex<Option<BufferPool>>>);
+
+impl StreamSource for PoolSource {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    fn open(&self, request: &StreamRequest<'_>) -> Result<Box<dyn BatchSource>, Failure> {
+        self.1.lock().unwrap().clone_from(&request.pool);
+        self.0.open(request)
+    }
+}
+
+#[test]
+fn batches_of_an_ended_stream_are_not_overwritten() {
+    let _turn = alone();
+    let pool = Arc::default();
+    let source = PoolSource(Synthetic::new(100, Pixels::Pattern), Arc::clone(&pool));
+    let server = start(options(&Log::default()), source);
+    let mut stream = connect(server.addr(), Transport::Shm)
+        .open(epochs(0))
+        .unwrap();
+    let mut next = || stream.next_batch().unwrap().unwrap();
+    let kept: Vec<Batch> = (0..6).map(|_| next()).collect();
+    drop(stream);
+    // Waits for the end of the connection.
+    drop(server);
+    let pool = pool.lock().unwrap().take().unwrap();
+    let mut filled: Vec<_> = (0..20).map(|_| pool.take(BATCH_BYTES as usize)).collect();
+    assert!(filled.iter().any(|buffer| buffer.slot().is_some()));
+    filled.iter_mut().for_each(|buffer| buffer.fill(0));
+    kept.iter().for_each(check);
 }
 
 #[test]
