@@ -106,7 +106,8 @@ impl DerefMut for Memory {
     }
 }
 
-#[cfg(all(test, feature = "mmap"))]
+#[cfg(test)]
+#[cfg(feature = "mmap")]
 mod tests {
     use super::*;
 

@@ -214,7 +214,8 @@ fn advise_all(_: &Footprint) -> Result<()> {
     Err("caches cannot be emptied: only Linux is supported".into())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

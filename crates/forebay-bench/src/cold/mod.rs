@@ -23,7 +23,8 @@ mod footprint;
 mod mount;
 mod proof;
 mod residency;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 
 pub use counters::Counters;

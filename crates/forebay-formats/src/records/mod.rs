@@ -24,7 +24,8 @@ mod annotation_files;
 mod array_record;
 mod arrays;
 mod blosc;
-#[cfg(all(test, feature = "formats"))]
+#[cfg(test)]
+#[cfg(feature = "formats")]
 mod bombs;
 mod checked;
 mod class_names;

@@ -6,7 +6,8 @@ mod file;
 mod links;
 #[cfg(feature = "formats")]
 mod lzf;
-#[cfg(all(test, feature = "formats"))]
+#[cfg(test)]
+#[cfg(feature = "formats")]
 mod tests;
 #[cfg(feature = "formats")]
 mod write;

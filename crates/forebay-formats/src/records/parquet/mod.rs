@@ -22,7 +22,8 @@ mod places;
 mod rows;
 #[cfg(feature = "formats")]
 mod sink;
-#[cfg(all(test, feature = "formats"))]
+#[cfg(test)]
+#[cfg(feature = "formats")]
 pub(super) mod tests;
 #[cfg(feature = "formats")]
 mod thrift;
