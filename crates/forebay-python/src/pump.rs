@@ -73,15 +73,33 @@ enum Phase {
 }
 
 struct State {
-    /// The source for the thread to start with, or to replace its current one.
-    source: Option<Box<dyn Source>>,
-    thread: Option<JoinHandle<()>>,
+    producer: Producer,
+    loops: Loops,
     /// The batches of an epoch of the source.
     batches: Batches,
     /// Position up to which batches were taken.
     place: EpochPosition,
     /// Digests of the taken batches.
     digests: Digests,
+    closed: bool,
+}
+
+/// The thread, what it is to do next, and what it has done.
+struct Producer {
+    /// The source for the thread to start with, or to replace its current one.
+    source: Option<Box<dyn Source>>,
+    thread: Option<JoinHandle<()>>,
+    ready: Option<Event>,
+    /// The position at which the thread continues, if not after its last batch.
+    order: Option<EpochPosition>,
+    /// The source failed; the thread waits for an order.
+    halted: bool,
+    /// The thread has ended, or was never started.
+    idle: bool,
+}
+
+/// The loops over epochs.
+struct Loops {
     phase: Phase,
     /// The epoch of the next loop, if it was set while a loop was running.
     next_epoch: Option<u64>,
@@ -89,14 +107,58 @@ struct State {
     generation: u64,
     /// The loop that last reached the end of its epoch.
     ended: Option<u64>,
-    ready: Option<Event>,
-    /// The position at which the thread continues, if not after its last batch.
-    order: Option<EpochPosition>,
-    /// The source failed; the thread waits for an order.
-    halted: bool,
-    closed: bool,
-    /// The thread has ended, or was never started.
-    idle: bool,
+}
+
+impl Producer {
+    fn new(source: Box<dyn Source>, place: EpochPosition) -> Self {
+        Producer {
+            source: Some(source),
+            thread: None,
+            ready: None,
+            order: Some(place),
+            halted: false,
+            idle: true,
+        }
+    }
+
+    /// Discards what is ready, and continues at `place`.
+    fn move_to(&mut self, place: EpochPosition) {
+        self.ready = None;
+        self.order = Some(place);
+        self.halted = false;
+    }
+
+    /// Returns whether the thread has nothing to do.
+    fn must_wait(&self) -> bool {
+        self.ready.is_some() || (self.halted && self.order.is_none())
+    }
+}
+
+impl Loops {
+    fn new() -> Self {
+        Loops {
+            phase: Phase::Idle,
+            next_epoch: None,
+            generation: 0,
+            ended: None,
+        }
+    }
+
+    /// Ends all loops; the newest one is at `phase` from now on. Returns its number.
+    fn renew(&mut self, phase: Phase) -> u64 {
+        self.phase = phase;
+        self.next_epoch = None;
+        self.generation += 1;
+        self.generation
+    }
+
+    /// Records that the newest loop had all batches of its epoch. Returns the epoch that was set for the next one.
+    fn end(&mut self) -> Option<u64> {
+        self.phase = Phase::Idle;
+        self.ended = Some(self.generation);
+        self.generation += 1;
+        self.next_epoch.take()
+    }
 }
 
 impl Pump {
@@ -109,20 +171,12 @@ impl Pump {
         Pump {
             shared: Arc::new(Shared {
                 state: Mutex::new(State {
-                    source: Some(source),
-                    thread: None,
+                    producer: Producer::new(source, place),
+                    loops: Loops::new(),
                     batches,
                     place,
                     digests: Digests::begin(place.epoch, place.position),
-                    phase: Phase::Idle,
-                    next_epoch: None,
-                    generation: 0,
-                    ended: None,
-                    ready: None,
-                    order: Some(place),
-                    halted: false,
                     closed: false,
-                    idle: true,
                 }),
                 changed: Condvar::new(),
             }),
@@ -139,10 +193,10 @@ impl Pump {
         resumed: Option<(EpochPosition, EpochDigest)>,
     ) -> bool {
         let mut state = self.shared.lock();
-        if state.phase == Phase::Running || state.closed {
+        if state.loops.phase == Phase::Running || state.closed {
             return false;
         }
-        let unused = state.source.replace(source);
+        let unused = state.producer.source.replace(source);
         state.batches = batches;
         let place = state.settled(state.place);
         state.move_to(place);
@@ -163,7 +217,7 @@ impl Pump {
 
     /// Returns whether batches of the newest loop were taken, and more are left.
     pub(crate) fn is_running(&self) -> bool {
-        self.shared.lock().phase == Phase::Running
+        self.shared.lock().loops.phase == Phase::Running
     }
 
     /// Returns the position up to which batches were taken, and their digest.
@@ -177,28 +231,23 @@ impl Pump {
     /// the loop.
     pub(crate) fn begin(&self) -> u64 {
         let mut state = self.shared.lock();
-        if state.phase == Phase::Running {
-            let epoch = state.next_epoch.unwrap_or(state.place.epoch + 1);
+        if state.loops.phase == Phase::Running {
+            let epoch = state.loops.next_epoch.unwrap_or(state.place.epoch + 1);
             state.move_to(EpochPosition { epoch, position: 0 });
         }
-        state.next_epoch = None;
-        state.phase = Phase::Begun;
-        state.generation += 1;
         self.shared.changed.notify_all();
-        state.generation
+        state.loops.renew(Phase::Begun)
     }
 
     /// Continues at `place`, and ends all loops. `digest` is that of the batches delivered before, if it is known.
     pub(crate) fn jump(&self, place: EpochPosition, digest: Option<EpochDigest>) {
         let mut state = self.shared.lock();
         let settled = state.settled(place);
-        if state.place != settled || state.phase == Phase::Running {
+        if state.place != settled || state.loops.phase == Phase::Running {
             state.move_to(settled);
         }
         state.resume(place, digest);
-        state.phase = Phase::Idle;
-        state.next_epoch = None;
-        state.generation += 1;
+        state.loops.renew(Phase::Idle);
         self.shared.changed.notify_all();
     }
 
@@ -206,8 +255,8 @@ impl Pump {
     /// one continues. If `epoch` is the current epoch, the position stays.
     pub(crate) fn set_epoch(&self, epoch: u64) {
         let mut state = self.shared.lock();
-        if state.phase == Phase::Running {
-            state.next_epoch = Some(epoch);
+        if state.loops.phase == Phase::Running {
+            state.loops.next_epoch = Some(epoch);
         } else if state.place.epoch != epoch {
             state.move_to(EpochPosition { epoch, position: 0 });
             self.shared.changed.notify_all();
@@ -222,24 +271,24 @@ impl Pump {
             if state.closed {
                 return Err(NoEvent::Closed);
             }
-            if state.ended == Some(generation) {
+            if state.loops.ended == Some(generation) {
                 // Every thread that shares the loop gets its end.
                 return Ok(Event::EpochEnd);
             }
-            if state.generation != generation {
+            if state.loops.generation != generation {
                 return Err(NoEvent::Stale);
             }
-            if let Some(event) = state.ready.take() {
+            if let Some(event) = state.producer.ready.take() {
                 state.advance(&event);
                 self.shared.changed.notify_all();
                 return Ok(event);
             }
-            if state.halted {
-                state.halted = false;
-                state.order = Some(state.place);
+            if state.producer.halted {
+                state.producer.halted = false;
+                state.producer.order = Some(state.place);
                 self.shared.changed.notify_all();
             }
-            if state.idle
+            if state.producer.idle
                 && let Err(failure) = self.start(&mut state)
             {
                 return Ok(Event::Failed(failure));
@@ -253,7 +302,7 @@ impl Pump {
 
     fn start(&self, state: &mut State) -> Result<(), Failure> {
         let died = || Failure::new(Kind::Other, "the thread that takes batches died");
-        let source = state.source.take().ok_or_else(died)?;
+        let source = state.producer.source.take().ok_or_else(died)?;
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()
             .name("forebay-batches".into())
@@ -262,8 +311,8 @@ impl Pump {
                 shared.work(source);
             })
             .map_err(|e| Failure::new(Kind::Other, format!("cannot start a thread: {e}")))?;
-        state.thread = Some(thread);
-        state.idle = false;
+        state.producer.thread = Some(thread);
+        state.producer.idle = false;
         Ok(())
     }
 
@@ -273,7 +322,7 @@ impl Pump {
             let mut state = self.shared.lock();
             state.closed = true;
             self.shared.changed.notify_all();
-            (state.source.take(), state.ready.take())
+            (state.producer.source.take(), state.producer.ready.take())
         };
         drop((source, ready));
     }
@@ -286,14 +335,14 @@ impl Pump {
     pub(crate) fn join(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.shared.lock();
-        while !state.idle {
+        while !state.producer.idle {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
             state = self.shared.wait(state, Some(left));
         }
-        let thread = state.thread.take();
+        let thread = state.producer.thread.take();
         drop(state);
         thread.is_none_or(|thread| thread.join().is_ok())
     }
@@ -303,9 +352,7 @@ impl State {
     fn move_to(&mut self, place: EpochPosition) {
         self.place = place;
         self.digests.seek(place.epoch, place.position);
-        self.ready = None;
-        self.order = Some(place);
-        self.halted = false;
+        self.producer.move_to(place);
     }
 
     /// Continues the digest `digest` of the batches before `place`, or starts a new one.
@@ -342,7 +389,7 @@ impl State {
                     position,
                 };
                 self.digests.add(batch, position);
-                self.phase = Phase::Running;
+                self.loops.phase = Phase::Running;
                 if *is_last {
                     self.end();
                 }
@@ -359,10 +406,7 @@ impl State {
             position: 0,
         };
         self.digests.end();
-        self.phase = Phase::Idle;
-        self.ended = Some(self.generation);
-        self.generation += 1;
-        let next = self.next_epoch.take();
+        let next = self.loops.end();
         if let Some(epoch) = next.filter(|&next| next != self.place.epoch) {
             self.move_to(EpochPosition { epoch, position: 0 });
         }
@@ -398,16 +442,14 @@ impl Shared {
         let mut end_is_known = false;
         loop {
             let mut state = self.lock();
-            while !state.closed
-                && (state.ready.is_some() || (state.halted && state.order.is_none()))
-            {
+            while !state.closed && state.producer.must_wait() {
                 state = self.wait(state, None);
             }
             if state.closed {
                 return;
             }
-            let order = state.order.take();
-            let replaced = match state.source.take() {
+            let order = state.producer.order.take();
+            let replaced = match state.producer.source.take() {
                 Some(new) => Some(std::mem::replace(&mut source, new)),
                 None => None,
             };
@@ -426,11 +468,11 @@ impl Shared {
             if state.closed {
                 return;
             }
-            if state.order.is_some() {
+            if state.producer.order.is_some() {
                 continue;
             }
-            state.halted = result.is_err();
-            state.ready = Some(match result {
+            state.producer.halted = result.is_err();
+            state.producer.ready = Some(match result {
                 Ok(Some(batch)) => {
                     let after = state.batches.after(batch.position);
                     end_is_known = state.batches.remaining(after) == 0;
@@ -453,7 +495,7 @@ struct Finish<'a>(&'a Shared);
 
 impl Drop for Finish<'_> {
     fn drop(&mut self) {
-        self.0.lock().idle = true;
+        self.0.lock().producer.idle = true;
         self.0.changed.notify_all();
     }
 }
