@@ -41,7 +41,7 @@ pub(super) enum Claim<'a> {
 
 impl<'a> Filling<'a> {
     pub(super) fn claim(disk: &'a Disk, id: ObjectId, number: u64) -> io::Result<Claim<'a>> {
-        let path = disk.fills.join(survey::fill_name(id, number));
+        let path = disk.folders.fills.join(survey::fill_name(id, number));
         loop {
             let file = OpenOptions::new()
                 .read(true)
@@ -90,7 +90,7 @@ impl<'a> Filling<'a> {
         self.file.write_all_at(payload, head.len() as u64)?;
         self.file.write_all_at(&head, 0)?;
         self.file.set_len((head.len() + payload.len()) as u64)?;
-        let target = survey::block_path(&self.disk.blocks, self.id, self.number);
+        let target = survey::block_path(&self.disk.folders.blocks, self.id, self.number);
         let mut tries = 0;
         loop {
             match std::fs::rename(&self.path, &target) {
@@ -98,7 +98,7 @@ impl<'a> Filling<'a> {
                 // This is the object's first block, or the empty directory was just removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MOST_TRIES => {
                     tries += 1;
-                    let dir = target.parent().unwrap_or(&self.disk.blocks);
+                    let dir = target.parent().unwrap_or(&self.disk.folders.blocks);
                     match std::fs::create_dir(dir) {
                         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                             return Err(error);

@@ -74,9 +74,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 #[derive(Debug)]
 pub(super) struct Disk {
     root: PathBuf,
-    blocks: PathBuf,
-    fills: PathBuf,
-    notes: PathBuf,
+    folders: Folders,
     pub(super) block_bytes: u32,
     /// The limit in bytes, metadata included.
     pub(super) limit: u64,
@@ -90,6 +88,14 @@ pub(super) struct Disk {
     /// Makes writes fail as on a full disk, for tests.
     #[cfg(test)]
     pub(super) faulty: std::sync::atomic::AtomicBool,
+}
+
+/// The directories below the root of the cache.
+#[derive(Debug)]
+struct Folders {
+    blocks: PathBuf,
+    fills: PathBuf,
+    notes: PathBuf,
 }
 
 /// The result of [`Disk::begin`] for a missing block.
@@ -148,9 +154,11 @@ impl Disk {
         let mut disk = Self {
             live: Arc::new(Live::create(&notes)?),
             root: root.to_owned(),
-            blocks,
-            fills,
-            notes,
+            folders: Folders {
+                blocks,
+                fills,
+                notes,
+            },
             block_bytes,
             limit: 0,
             ledger,
@@ -172,7 +180,7 @@ impl Disk {
     }
 
     fn path(&self, id: ObjectId, number: u64) -> PathBuf {
-        survey::block_path(&self.blocks, id, number)
+        survey::block_path(&self.folders.blocks, id, number)
     }
 
     /// Whether the block exists and has a valid header.

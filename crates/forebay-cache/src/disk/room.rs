@@ -79,7 +79,7 @@ impl Disk {
     fn drop_misshapen(&self) -> Result<()> {
         let most = HEADER_BYTES as u64 + u64::from(self.block_bytes);
         let mut bad = Vec::new();
-        survey::walk(&self.blocks, &mut |listed| {
+        survey::walk(&self.folders.blocks, &mut |listed| {
             if listed.file_len <= HEADER_BYTES as u64 || listed.file_len > most {
                 bad.push(listed);
             }
@@ -93,10 +93,12 @@ impl Disk {
 
     /// Recounts the used bytes from the files, after removing files of dead processes, and writes the ledger.
     fn recount(&self, entry: &Entry<'_>) -> Result<u64> {
-        let (filling, _) = survey::clean_fills(&self.fills)?;
-        let _ = live::in_use(&self.notes, true);
+        let (filling, _) = survey::clean_fills(&self.folders.fills)?;
+        let _ = live::in_use(&self.folders.notes, true);
         let mut used = BASE_BYTES + filling * block_cost(u64::from(self.block_bytes));
-        survey::walk(&self.blocks, &mut |listed| used += cost(listed.file_len))?;
+        survey::walk(&self.folders.blocks, &mut |listed| {
+            used += cost(listed.file_len)
+        })?;
         entry.set_used(used)?;
         Ok(used)
     }
@@ -113,7 +115,7 @@ impl Disk {
         }
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
         let closings = self.live.closings();
-        victims.refresh(&self.blocks, &self.notes, closings)?;
+        victims.refresh(&self.folders.blocks, &self.folders.notes, closings)?;
         let mut kept = Vec::new();
         let mut made = false;
         loop {
@@ -145,7 +147,11 @@ impl Disk {
             return false;
         }
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
-        let refreshed = victims.refresh(&self.blocks, &self.notes, self.live.closings());
+        let refreshed = victims.refresh(
+            &self.folders.blocks,
+            &self.folders.notes,
+            self.live.closings(),
+        );
         refreshed.is_ok()
             && victims.unused.is_empty()
             && !victims
@@ -214,7 +220,11 @@ impl Disk {
     /// Evicts blocks until the used bytes are within the limit, which may be lower than when the blocks were stored.
     pub(super) fn shrink(&self) -> Result<()> {
         let mut victims = self.victims.lock().unwrap_or_else(PoisonError::into_inner);
-        victims.refresh(&self.blocks, &self.notes, self.live.closings())?;
+        victims.refresh(
+            &self.folders.blocks,
+            &self.folders.notes,
+            self.live.closings(),
+        )?;
         while self.used() > self.limit {
             let next = victims.unused.pop_front();
             let Some(next) = next.or_else(|| victims.in_use.pop_front()) else {

@@ -82,10 +82,28 @@ pub enum ExtentStart {
     Block(SourceBlock, u64),
 }
 
+/// Length of the checksum at the start of a page.
+const CHECKSUM_BYTES: usize = 4;
+
 /// Bytes of the frames that are not part of a page yet.
 enum Pending {
     Literal(Vec<u8>),
     Copy { offset: u64, len: u64 },
+}
+
+/// The page that segments are added to, behind room for its checksum.
+struct OpenPage {
+    bytes: Vec<u8>,
+    /// End of the last copy in the page.
+    copied: u64,
+    /// Number of the last block in the page.
+    last_block: u64,
+}
+
+impl OpenPage {
+    fn is_empty(&self) -> bool {
+        self.bytes.len() == CHECKSUM_BYTES
+    }
 }
 
 /// Writes the records of a mapped shard.
@@ -94,14 +112,11 @@ pub struct Writer<W: Write> {
     writer: W,
     sum: Crc32c,
     source: SourceIdentity,
-    page: Vec<u8>,
+    page: OpenPage,
     pages: Vec<(u64, u64)>,
     /// Bytes of the frames up to the end of the last segment in a page.
     frames_len: u64,
     pending: Pending,
-    /// End of the last copy and number of the last block in the open page.
-    copied: u64,
-    last_block: u64,
     blocks: Vec<SourceBlock>,
     numbers: HashMap<SourceBlock, u64>,
     index: IndexBuilder,
@@ -126,12 +141,14 @@ impl<W: Write> Writer<W> {
             writer,
             sum: Crc32c::default(),
             source,
-            page: vec![0; 4],
+            page: OpenPage {
+                bytes: vec![0; CHECKSUM_BYTES],
+                copied: 0,
+                last_block: 0,
+            },
             pages: Vec::new(),
             frames_len: 0,
             pending: Pending::Literal(Vec::new()),
-            copied: 0,
-            last_block: 0,
             blocks: Vec::new(),
             numbers: HashMap::new(),
             index: IndexBuilder::new(),
@@ -264,10 +281,13 @@ impl<W: Write> Writer<W> {
                     self.blocks.push(block);
                 }
                 self.begin_page();
-                varint::put(add << 2 | BLOCK, &mut self.page);
-                push_signed(&mut self.page, number as i64 - self.last_block as i64);
-                varint::put(offset, &mut self.page);
-                self.last_block = number;
+                varint::put(add << 2 | BLOCK, &mut self.page.bytes);
+                push_signed(
+                    &mut self.page.bytes,
+                    number as i64 - self.page.last_block as i64,
+                );
+                varint::put(offset, &mut self.page.bytes);
+                self.page.last_block = number;
                 self.end_segment(add)?;
             }
         }
@@ -280,45 +300,48 @@ impl<W: Write> Writer<W> {
             Pending::Literal(bytes) if bytes.is_empty() => Ok(()),
             Pending::Literal(bytes) => {
                 self.begin_page();
-                varint::put((bytes.len() as u64) << 2 | LITERAL, &mut self.page);
-                self.page.extend_from_slice(&bytes);
+                varint::put((bytes.len() as u64) << 2 | LITERAL, &mut self.page.bytes);
+                self.page.bytes.extend_from_slice(&bytes);
                 self.end_segment(bytes.len() as u64)
             }
             Pending::Copy { offset, len } => {
                 self.begin_page();
-                varint::put(len << 2 | COPY, &mut self.page);
-                push_signed(&mut self.page, offset.wrapping_sub(self.copied) as i64);
-                self.copied = offset + len;
+                varint::put(len << 2 | COPY, &mut self.page.bytes);
+                push_signed(
+                    &mut self.page.bytes,
+                    offset.wrapping_sub(self.page.copied) as i64,
+                );
+                self.page.copied = offset + len;
                 self.end_segment(len)
             }
         }
     }
 
     fn begin_page(&mut self) {
-        if self.page.len() == 4 {
+        if self.page.is_empty() {
             self.pages.push((self.frames_len, self.sum.len()));
-            (self.copied, self.last_block) = (0, 0);
+            (self.page.copied, self.page.last_block) = (0, 0);
         }
     }
 
     fn end_segment(&mut self, len: u64) -> Result<()> {
         self.frames_len += len;
-        match self.page.len() < PAGE_BYTES {
+        match self.page.bytes.len() < PAGE_BYTES {
             true => Ok(()),
             false => self.flush_page(),
         }
     }
 
     fn flush_page(&mut self) -> Result<()> {
-        if self.page.len() == 4 {
+        if self.page.is_empty() {
             return Ok(());
         }
-        let crc = crc32c(&self.page[4..]);
-        self.page[..4].copy_from_slice(&crc.to_le_bytes());
-        let page = std::mem::take(&mut self.page);
+        let mut page = std::mem::take(&mut self.page.bytes);
+        let crc = crc32c(&page[CHECKSUM_BYTES..]);
+        page[..CHECKSUM_BYTES].copy_from_slice(&crc.to_le_bytes());
         self.put(&page)?;
-        self.page = page;
-        self.page.truncate(4);
+        page.truncate(CHECKSUM_BYTES);
+        self.page.bytes = page;
         Ok(())
     }
 

@@ -106,9 +106,7 @@ struct State {
     away: bool,
     retry_tokens: f64,
     refilled: Instant,
-    /// Latencies of recent reads in seconds, a ring buffer.
-    reads: Vec<f32>,
-    next_read: usize,
+    reads: Latencies,
     hedge_tokens: f64,
     /// When a long wait was last reported.
     said: Option<Instant>,
@@ -120,6 +118,24 @@ impl State {
         let passed = now.duration_since(self.refilled).as_secs_f64();
         self.refilled = now;
         self.retry_tokens = (self.retry_tokens + passed * RETRY_TOKENS_A_SECOND).min(RETRY_TOKENS);
+    }
+}
+
+/// Latencies of the [`LOOK_BACK`] most recent reads.
+#[derive(Debug, Default)]
+struct Latencies {
+    /// In seconds, a ring buffer.
+    recent: Vec<f32>,
+    next: usize,
+}
+
+impl Latencies {
+    fn push(&mut self, time: Duration) {
+        match self.recent.get_mut(self.next) {
+            Some(slot) => *slot = time.as_secs_f32(),
+            None => self.recent.push(time.as_secs_f32()),
+        }
+        self.next = (self.next + 1) % LOOK_BACK;
     }
 }
 
@@ -163,8 +179,7 @@ impl AdaptiveLimiter {
                 away: false,
                 retry_tokens: RETRY_TOKENS,
                 refilled: Instant::now(),
-                reads: Vec::new(),
-                next_read: 0,
+                reads: Latencies::default(),
                 hedge_tokens: 1.0,
                 said: None,
             }),
@@ -232,7 +247,7 @@ impl AdaptiveLimiter {
         let counts = &self.counts;
         let state = self.state();
         let (in_flight, limit) = (state.in_flight as u64, state.limit.floor().max(1.0) as u64);
-        let mut reads = state.reads.clone();
+        let mut reads = state.reads.recent.clone();
         drop(state);
         reads.sort_by(f32::total_cmp);
         let at = |part: usize| reads.get(reads.len() * part / 20).copied().map(f64::from);
@@ -337,22 +352,17 @@ impl AdaptiveLimiter {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         count(&self.counts.first_byte_ns, ns);
         let mut state = self.state();
-        let at = state.next_read;
-        match state.reads.get_mut(at) {
-            Some(slot) => *slot = time.as_secs_f32(),
-            None => state.reads.push(time.as_secs_f32()),
-        }
-        state.next_read = (at + 1) % LOOK_BACK;
+        state.reads.push(time);
         state.hedge_tokens = (state.hedge_tokens + HEDGE_SHARE).min(HEDGE_TOKENS);
     }
 
     /// The latency after which a read counts as late: twice the 95th percentile. `None` while too few reads are recorded.
     pub(super) fn late_after(&self) -> Option<Duration> {
         let state = self.state();
-        if state.reads.len() < LOOK_BACK_LEAST {
+        if state.reads.recent.len() < LOOK_BACK_LEAST {
             return None;
         }
-        let mut reads = state.reads.clone();
+        let mut reads = state.reads.recent.clone();
         drop(state);
         reads.sort_by(f32::total_cmp);
         let usual = *reads.get(reads.len() * 19 / 20)?;
