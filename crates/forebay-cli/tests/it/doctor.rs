@@ -72,7 +72,12 @@ fn a_damaged_dataset_is_a_problem() {
     let checks = events(&ran.stdout);
     let of = |name: &str| checks.iter().find(|event| event["check"] == name).cloned();
     assert_eq!(of("dataset").expect("a check")["level"], "ok");
-    assert_eq!(checks.last().expect("a summary")["problems"], 0);
+    let summary = checks.last().expect("a summary");
+    assert_eq!(
+        (&summary["command"], &summary["exit_code"]),
+        (&"doctor".into(), &0.into())
+    );
+    assert_eq!(summary["problems"], 0);
     #[cfg(target_os = "linux")]
     assert!(of("file system").is_some());
     let shard = fs::read_dir(&packed)
@@ -84,6 +89,11 @@ fn a_damaged_dataset_is_a_problem() {
         .unwrap();
     let bytes = fs::read(&shard).unwrap();
     fs::write(&shard, &bytes[..bytes.len() - 1]).unwrap();
+    let ran = run(["doctor", text(&packed), "--json"]).code(1);
+    assert_eq!(
+        events(&ran.stdout).last().expect("a summary")["exit_code"],
+        1
+    );
     let ran = run(["doctor", text(&packed)]).code(1);
     let line = ran
         .stdout

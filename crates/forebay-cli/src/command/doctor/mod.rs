@@ -147,10 +147,20 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     #[derive(Serialize)]
     struct Summary {
+        command: &'static str,
+        exit_code: i32,
         warnings: u64,
         problems: u64,
     }
-    console.event("summary", &Summary { warnings, problems });
+    console.event(
+        "summary",
+        &Summary {
+            command: "doctor",
+            exit_code: i32::from(problems > 0),
+            warnings,
+            problems,
+        },
+    );
     match problems {
         0 => Ok(Outcome::Done),
         1 => Err(Failure::new("training would fail: 1 problem was found")),
