@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 pub mod column;
 pub mod digest;
 mod pool;
+mod registry;
 mod shared;
 mod slots;
 pub mod splitmix;
 
 pub use column::{BatchColumn, ColumnArray, ColumnKind, Element};
 pub use pool::{Buffer, BufferPool, Lender, PoolStats};
+pub use registry::{DeviceDriver, HostRegistry};
 pub use shared::SharedMemory;
 
 /// Flag of a normal sample.

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memmap2::Advice;
 use memmap2::MmapMut;
 
+use super::registry::{HostRegistry, Registration};
 use super::shared::SharedMemory;
 use super::slots::Slots;
 
@@ -46,7 +47,20 @@ pub struct BufferPool {
 
 struct Shared {
     max_free_bytes: usize,
+    registry: Option<HostRegistry>,
     state: Mutex<State>,
+}
+
+/// Memory of the system. Fields drop in order: it is unregistered, then unmapped.
+struct Mapping {
+    _registration: Option<Registration>,
+    map: MmapMut,
+}
+
+impl Mapping {
+    fn len(&self) -> usize {
+        self.map.len()
+    }
 }
 
 #[derive(Default)]
@@ -58,7 +72,7 @@ struct State {
 }
 
 struct Class {
-    maps: Vec<MmapMut>,
+    maps: Vec<Mapping>,
     /// When a buffer of this capacity was last requested or returned.
     used: u64,
 }
@@ -84,9 +98,24 @@ impl BufferPool {
         BufferPool {
             shared: Arc::new(Shared {
                 max_free_bytes,
+                registry: None,
                 state: Mutex::default(),
             }),
             slots: None,
+        }
+    }
+
+    /// Returns a new pool like this one that registers its memory for a device. Slots are memory of
+    /// another process's batches, which that process registers.
+    #[must_use]
+    pub fn with_registry(self, registry: Option<HostRegistry>) -> Self {
+        BufferPool {
+            shared: Arc::new(Shared {
+                max_free_bytes: self.shared.max_free_bytes,
+                registry,
+                state: Mutex::default(),
+            }),
+            slots: self.slots,
         }
     }
 
@@ -154,7 +183,7 @@ impl BufferPool {
         };
         let map = match kept {
             Some(map) => map,
-            None => fresh(capacity).inspect_err(|_| {
+            None => self.shared.fresh(capacity).inspect_err(|_| {
                 self.shared.lock().stats.used_bytes -= capacity;
             })?,
         };
@@ -186,10 +215,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, map: MmapMut) {
+    /// Maps new memory, and registers it if the pool does.
+    fn fresh(&self, capacity: usize) -> io::Result<Mapping> {
+        let map = fresh(capacity)?;
+        let registry = self.registry.as_ref();
+        Ok(Mapping {
+            _registration: registry.and_then(|registry| registry.register(&map)),
+            map,
+        })
+    }
+
+    fn put(&self, map: Mapping) {
         // Declared before the guard, so that mappings are removed after the lock is released:
         // unmapping tens of MB takes milliseconds.
-        let mut given_up: Vec<MmapMut> = Vec::new();
+        let mut given_up: Vec<Mapping> = Vec::new();
         let mut state = self.lock();
         state.stats.used_bytes -= map.len();
         if map.len() > self.max_free_bytes {
@@ -220,7 +259,7 @@ impl Shared {
 
 impl State {
     /// Takes the smallest free mapping that fits and leaves at most a quarter unused.
-    fn take(&mut self, capacity: usize) -> Option<MmapMut> {
+    fn take(&mut self, capacity: usize) -> Option<Mapping> {
         self.clock += 1;
         let (&size, class) = self
             .free
@@ -237,7 +276,7 @@ impl State {
 
     /// Takes a mapping of the capacity that has been unused for the longest time, other than
     /// `keep`.
-    fn give_up_stale(&mut self, keep: usize) -> Option<MmapMut> {
+    fn give_up_stale(&mut self, keep: usize) -> Option<Mapping> {
         let (&size, _) = self
             .free
             .iter()
@@ -294,7 +333,7 @@ pub struct Buffer {
 enum Memory {
     /// For an empty buffer, and one that is being dropped.
     None,
-    Own(MmapMut, Arc<Shared>),
+    Own(Mapping, Arc<Shared>),
     /// Created here, and mapped by another process.
     Slot(Box<(SharedMemory, Arc<Slots>)>),
     /// Created by another process.
@@ -348,7 +387,7 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         match &self.memory {
-            Memory::Own(map, _) => &map[..self.len],
+            Memory::Own(mapping, _) => &mapping.map[..self.len],
             Memory::Slot(slot) => &slot.0.bytes()[..self.len],
             Memory::Lent(lent) => &lent.0.bytes()[..self.len],
             Memory::None => &[],
@@ -359,7 +398,7 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Own(map, _) => &mut map[..self.len],
+            Memory::Own(mapping, _) => &mut mapping.map[..self.len],
             Memory::Slot(slot) => &mut slot.0.bytes_mut()[..self.len],
             Memory::Lent(lent) => &mut lent.0.bytes_mut()[..self.len],
             Memory::None => &mut [],

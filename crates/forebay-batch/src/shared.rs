@@ -17,8 +17,12 @@ use std::os::fd::OwnedFd;
 
 use memmap2::MmapMut;
 
+use super::registry::{HostRegistry, Registration};
+
 /// Memory that another process has mapped, or will map.
 pub struct SharedMemory {
+    /// Dropped before the memory is unmapped.
+    registration: Option<Registration>,
     map: MmapMut,
     id: u32,
     /// `None` after it was passed to the other side; then the mappings alone keep the memory.
@@ -36,6 +40,7 @@ impl SharedMemory {
     pub(super) fn create(id: u32, capacity: usize) -> io::Result<Self> {
         let file = system::create(capacity)?;
         Ok(SharedMemory {
+            registration: None,
             map: system::map(&file, capacity)?,
             id,
             file: Some(file),
@@ -51,10 +56,16 @@ impl SharedMemory {
     pub fn open(id: u32, file: &OwnedFd, capacity: usize) -> io::Result<Self> {
         system::check(file, capacity)?;
         Ok(SharedMemory {
+            registration: None,
             map: system::map(file, capacity)?,
             id,
             file: None,
         })
+    }
+
+    /// Registers the memory for a device of this process.
+    pub fn register(&mut self, registry: &HostRegistry) {
+        self.registration = registry.register(&self.map);
     }
 
     /// Returns the number that identifies the memory on both sides.

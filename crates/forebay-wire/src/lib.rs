@@ -40,7 +40,8 @@ pub mod wire;
 
 pub use error::{Error, Foreign, Result};
 pub use forebay_batch::{
-    Batch, Buffer, BufferPool, Dtype, EncodedImages, Layout, Lender, Mixed, PoolStats, SharedMemory,
+    Batch, Buffer, BufferPool, Dtype, EncodedImages, HostRegistry, Layout, Lender, Mixed,
+    PoolStats, SharedMemory,
 };
 pub use frame::FrameLimits;
 pub use kind::{Kind, Side};
