@@ -271,10 +271,7 @@ impl Client {
         // Queued batches and the batch that the caller holds, with slack for whole pages.
         let kept = credit.saturating_add(batch_bytes).saturating_add(8 << 20);
         let kept = usize::try_from(kept).unwrap_or(usize::MAX);
-        let pool = options
-            .pool
-            .clone()
-            .unwrap_or_else(|| BufferPool::new(kept));
+        let pool = BufferPool::new(kept).with_registry(options.registry.clone());
         Ok(StreamConfig {
             url: self.url.clone(),
             resolver: Arc::clone(&self.resolver),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_options::LoaderOptions;
 use forebay_wire::transport::tls::ClientTls;
-use forebay_wire::{BufferPool, Socket, Token};
+use forebay_wire::{HostRegistry, Socket, Token};
 
 use crate::error::Error;
 
@@ -47,9 +47,8 @@ pub struct ClientOptions {
     pub payload_checksum: Option<bool>,
     /// Maximum accepted batch size, in bytes.
     pub max_batch_bytes: u64,
-    /// Allocates the memory of batches; `None`: a pool of the stream's own. Batches in shared
-    /// memory need none.
-    pub pool: Option<BufferPool>,
+    /// Registers the memory of batches for a device, which then copies them from there.
+    pub registry: Option<HostRegistry>,
     /// How batches are transferred.
     pub transport: Transport,
     /// Number of TCP connections over which slices of each batch arrive in parallel, 1 to 16: for
@@ -202,7 +201,7 @@ impl Default for ClientOptions {
             credit_bytes: None,
             payload_checksum: None,
             max_batch_bytes: 1 << 30,
-            pool: None,
+            registry: None,
             transport: Transport::default(),
             connections: 1,
             credential: None,

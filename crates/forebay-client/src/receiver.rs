@@ -323,5 +323,7 @@ pub(crate) fn connect(
     let number = queue
         .connected(server, writer, more.collect(), config.budget)
         .map_err(|e| broken(server, "the first batch", connection.silence, e))?;
-    Ok(Slots::new(config.options.max_batch_bytes, queue, number))
+    let limit = config.options.max_batch_bytes;
+    let registry = config.options.registry.clone();
+    Ok(Slots::new(limit, registry, queue, number))
 }

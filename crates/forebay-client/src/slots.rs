@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use forebay_wire::{Buffer, Lender, SharedMemory, Socket, wire};
+use forebay_wire::{Buffer, HostRegistry, Lender, SharedMemory, Socket, wire};
 
 use crate::queue::Queue;
 
@@ -19,6 +19,8 @@ pub(crate) struct Slots {
     slots: Mutex<HashMap<u32, Option<SharedMemory>>>,
     /// Maximum slot size, in bytes.
     limit: u64,
+    /// Registers each slot for a device.
+    registry: Option<HostRegistry>,
     /// The queue of the stream, for messages to the server. Weak, because the queue holds batches,
     /// which hold their slots.
     queue: Weak<Queue>,
@@ -34,12 +36,18 @@ pub(crate) struct Impossible {
 
 impl Slots {
     /// Creates the registry of a connection whose batches have up to `limit` bytes.
-    pub(crate) fn new(limit: u64, queue: &Arc<Queue>, connection: u64) -> Arc<Slots> {
+    pub(crate) fn new(
+        limit: u64,
+        registry: Option<HostRegistry>,
+        queue: &Arc<Queue>,
+        connection: u64,
+    ) -> Arc<Slots> {
         // Memory is in whole pages, and a slot may be reused for a somewhat smaller batch.
         let limit = limit.saturating_add(limit / 4).saturating_add(4 << 20);
         Arc::new(Slots {
             slots: Mutex::default(),
             limit,
+            registry,
             queue: Arc::downgrade(queue),
             connection,
         })
@@ -112,8 +120,12 @@ impl Slots {
         };
         let bytes = usize::try_from(capacity).unwrap_or(usize::MAX);
         match SharedMemory::open(slot, &file, bytes) {
-            Ok(memory) => {
+            Ok(mut memory) => {
                 slots.insert(slot, None);
+                drop(slots);
+                if let Some(registry) = &self.registry {
+                    memory.register(registry);
+                }
                 Ok(memory)
             }
             Err(e) => refused(format!("{capacity} bytes of sealed memory"), e.to_string()),

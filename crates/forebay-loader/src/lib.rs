@@ -77,7 +77,9 @@ mod trim;
 pub use builder::{IntoOption, LoaderBuilder, LoaderSource};
 pub use error::{Error, RecordLocation, Result};
 pub use fair::{FairQueue, FairShare};
-pub use forebay_batch::{self as batch, Batch, BufferPool, Dtype, Layout};
+pub use forebay_batch::{
+    self as batch, Batch, BufferPool, DeviceDriver, Dtype, HostRegistry, Layout,
+};
 pub use forebay_image::{
     self as image, BatchTransform, Compose, DecodeOptions, EvalTransform, Mixing, Normalize, Op,
     Output, ResizeLike, TrainTransform, Transform,

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use forebay_batch::HostRegistry;
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, ResizeLike, Transform};
 
 use crate::error::{Error, Result};
@@ -82,6 +83,8 @@ pub struct Options {
     /// are not counted. A single record or batch above the budget is still made, and reused buffers may be somewhat
     /// larger than their contents.
     pub memory_bytes: u64,
+    /// Registers the memory of batches for a device, which then copies them from there.
+    pub registry: Option<HostRegistry>,
     /// Page cache policy for records.
     pub page_cache: PageCache,
     /// Decoding: which library's pixels to reproduce, EXIF orientation, scaled decoding, limits against decompression bombs.
@@ -128,6 +131,7 @@ impl Options {
             readers: 0,
             batches_ahead: 0,
             memory_bytes: 0,
+            registry: None,
             page_cache: PageCache::default(),
             decode: DecodeOptions::default(),
             columns: Arc::default(),

@@ -110,13 +110,15 @@ impl Pipeline {
         let kept = batch_bytes.saturating_mul(machine.batches_ahead + 2);
         let shares = options.threads == 0 || options.share.is_some();
         let cores = shares.then(|| CpuShares::new(options.share.as_ref()));
+        let pool =
+            pool.unwrap_or_else(|| BufferPool::new(kept).with_registry(options.registry.clone()));
         let shared = Arc::new(Shared {
             source,
             options,
             columns,
             planning,
             planned_bytes,
-            pool: pool.unwrap_or_else(|| BufferPool::new(kept)),
+            pool,
             cores,
             state: Mutex::new(State::new(&sizes, planner, reach.ahead)),
             signals: Signals::default(),
