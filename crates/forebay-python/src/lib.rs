@@ -9,6 +9,7 @@ mod batch;
 mod checkpoint;
 mod column;
 mod dataset;
+mod device;
 mod failure;
 mod loader;
 mod patience;
@@ -62,6 +63,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::PyDataset>()?;
     module.add_class::<dataset::Record>()?;
     module.add_class::<dataset::Records>()?;
+    module.add_class::<device::PyHostRegistry>()?;
     module.add_class::<loader::PyLoader>()?;
     module.add_class::<loader::Epoch>()?;
     module.add_function(wrap_pyfunction!(dataset::open, module)?)?;

@@ -9,6 +9,7 @@ early or freed too early shows in the pixels. Only what `forebay.torch` uses is 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import types
 import weakref
@@ -22,6 +23,19 @@ channels_last, contiguous_format = "channels_last", "contiguous_format"
 lock = threading.RLock()
 local = threading.local()
 pinned_bytes: list[int] = []
+# Where copies may read from late: address and size of pinned memory, and whether a test's driver has it registered.
+pinned: list[tuple[int, int]] = []
+registered: list[Callable[[int, int], bool]] = []
+
+
+def nothing() -> None:
+    """In the place of work that was done, whose memory is let go."""
+
+
+def borrowed(array: np.ndarray) -> np.ndarray:
+    """The memory of an array, as a device sees it: nothing keeps it from being freed or filled again."""
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    return np.ctypeslib.as_array(memory).view(array.dtype).reshape(array.shape)
 
 
 class Stream:
@@ -39,7 +53,8 @@ class Stream:
         with lock:
             while self.done < until:
                 self.done += 1
-                self.queue[self.done - 1]()
+                work, self.queue[self.done - 1] = self.queue[self.done - 1], nothing
+                work()
 
     def busy(self) -> bool:
         return self.done < len(self.queue)
@@ -112,6 +127,12 @@ class Tensor:
     def element_size(self) -> int:
         return self.array.itemsize
 
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def is_contiguous(self) -> bool:
+        return self.array.flags.c_contiguous
+
     def __getitem__(self, index: slice) -> Tensor:
         return Tensor(self.array[index], self.block)
 
@@ -148,7 +169,22 @@ class Tensor:
         if where.type == self.device.type:
             return self
         source = self.array if non_blocking else self.array.copy()
+        if non_blocking and self.block is None:
+            self._check_late_reads()
+            source = borrowed(self.array)
         return self._made(self.dtype, contiguous_format, source)
+
+    def _check_late_reads(self) -> None:
+        """Memory is pinned or registered when the copy is queued, and when it happens."""
+        start, size = self.data_ptr(), self.array.nbytes
+        if size == 0 or any(at <= start and start + size <= at + most for at, most in pinned):
+            return
+
+        def check() -> None:
+            assert any(covers(start, size) for covers in registered), "copied from memory that is not registered"
+
+        check()
+        cuda.current_stream().put(check)
 
     def sub_(self, other: Tensor) -> Tensor:
         array, values = self.array, other.array
@@ -183,7 +219,9 @@ def tensor(values: list[float], dtype: np.dtype) -> Tensor:
 def empty(size: int, dtype: np.dtype, pin_memory: bool) -> Tensor:
     assert pin_memory
     pinned_bytes.append(size)
-    return Tensor(np.zeros(size, dtype))
+    made = Tensor(np.zeros(size, dtype))
+    pinned.append((made.data_ptr(), size))
+    return made
 
 
 class Cuda:

@@ -22,6 +22,7 @@ __all__ = [
     "Dataset",
     "Epoch",
     "EvalTransform",
+    "HostRegistry",
     "Loader",
     "KeepEncoded",
     "Record",
@@ -266,6 +267,22 @@ class Saved:
         ForkError
             In a process forked from the one that saved.
         """
+
+@final
+class HostRegistry:
+    """Registers the memory of batches with a driver. The driver's functions are called from any thread."""
+
+    def __new__(cls, register: int, unregister: int, push: int, pop: int, context: int, /) -> Self: ...
+    def covers(self, address: int, bytes: int) -> bool:
+        """Returns whether all of the memory is registered."""
+
+    @property
+    def registered_bytes(self) -> int:
+        """Bytes that are registered now."""
+
+    @property
+    def error(self) -> int:
+        """The driver's last error of a registration; 0 if there was none."""
 
 @final
 class Dataset:
@@ -764,6 +781,7 @@ class _Stats(TypedDict):
     wait_s: float
     handover_s: float
     device_s: float | None
+    device_copy: str | None
     transport: Literal["shm", "tcp"] | None
     stages: dict[str, _Stage]
     bound: str | None

@@ -11,10 +11,12 @@ those of `forebay.Loader`. torch is imported when a loader is made.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from forebay import _device
 from forebay._adapter import loader_of, tree_map
 from forebay._batch import TensorBatch, TorchBatch
 from forebay._errors import OptionError
@@ -37,6 +39,9 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 # Tensors start at multiples of this many bytes in pinned memory: no element type needs more.
 _ALIGN = 256
 
+# Smaller tensors go through pinned memory even where their own memory is registered: copying them costs less than a transfer each.
+_DIRECT_BYTES = 64 << 10
+
 
 class Loader(Front[Any, Any]):
     """Batches as tensors of PyTorch.
@@ -49,9 +54,10 @@ class Loader(Front[Any, Any]):
     With `transform=KeepEncoded()` images are a list of tensors, uint8 of shape (bytes,), that stay on the CPU
     whatever the device: what `torchvision.io.decode_jpeg(images, device="cuda")` takes.
 
-    With a GPU a thread copies each batch into pinned memory and from there to the device, on a
-    stream of its own, while the trainer works on the batch before. What the trainer's current stream
-    does with a batch waits for the copy, not the trainer itself.
+    With a GPU a thread copies each batch to the device, on a stream of its own, while the trainer works on
+    the batch before. What the trainer's current stream does with a batch waits for the copy, not the
+    trainer itself. Batches are decoded into memory that is registered with CUDA, and copied from there; where
+    that is impossible, they are copied into pinned memory first: see "device_copy" of `stats`.
 
     Parameters
     ----------
@@ -123,13 +129,16 @@ class Loader(Front[Any, Any]):
                 options["layout"] = "nhwc" if channels_last or mapped else "nchw"
             elif not mapped:
                 finish.check_decoded()
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
         self._mover: _Mover
         if place.type == "cuda":
-            self._mover = CudaMover(torch, place, finish)
+            made = not isinstance(source, str | os.PathLike | Mix)
+            self._mover = CudaMover(torch, place, finish, "the loader was made without a device" if made else None)
+            if not made:
+                options["_registry"] = self._mover.registry
         else:
             pin = pin_memory and place.type == "cpu" and torch.cuda.is_available()
             self._mover = _Mover(torch, place, finish, torch.cuda.current_device() if pin else None)
+        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
         # Without work to do ahead a batch is its memory, and costs nothing to hand out.
         idle = place.type == "cpu" and not (pin_memory or normalize is not None or mapped)
         super().__init__(inner, ahead=0 if idle else prefetch, copies=place.type != "cpu")
@@ -179,6 +188,16 @@ class Loader(Front[Any, Any]):
             `set_epoch`, which are those of the loader.
         """
         return _batches_of(self)
+
+    def close(self) -> None:
+        """Stop threads and connections: see `forebay.Loader.close`."""
+        super().close()
+        self._mover.close()
+
+    def _stats(self, copies: tuple[float, float, float, float] | None) -> Any:
+        stats = super()._stats(copies)
+        stats["device_copy"] = self._mover.way()
+        return stats
 
     def _prepare(self, batch: Any) -> Any:
         return self._mover.prepare(batch)
@@ -366,6 +385,13 @@ class _Mover:
         """Returns the batch for the trainer. Called by the trainer's thread."""
         return prepared
 
+    def way(self) -> str | None:
+        """How batches get to the device; None if there is no copy of this kind."""
+        return None
+
+    def close(self) -> None:
+        """Ends all copies that are in progress."""
+
     def each(self, function: Callable[[Any], Any], tree: Any) -> Any:
         """Applies `function` to each tensor; other values stay the same."""
 
@@ -405,18 +431,32 @@ class _Mover:
 
 
 class _Slot:
-    """A pinned buffer, and the event after which it can be reused."""
+    """One batch on its way to the device: a pinned buffer, tensors in registered memory, and the event after the copies."""
 
     def __init__(self) -> None:
         self.buffer: Any = None
+        # Their memory is not filled again, nor unregistered, while they are here.
+        self.kept: list[Any] = []
         self.event: Any = None
+
+    def wait(self) -> None:
+        """Waits for the copies, after which buffer and memory can be filled again."""
+        if self.event is not None:
+            self.event.synchronize()
+        self.kept = []
+
+    def __del__(self) -> None:
+        # A loader that was not closed. At exit of the interpreter torch may be gone.
+        with contextlib.suppress(Exception):
+            self.wait()
 
 
 class CudaMover(_Mover):
     """Copies batches to tensors on a GPU, on a CUDA stream of its own.
 
-    - The batch is copied into one of two pinned buffers: one is filled while the other is copied to
-      the device. An event after the copy marks when a buffer can be filled again.
+    - Tensors in registered memory are copied from there, and kept until the copy has ended. All others are copied
+      into one of two pinned buffers first: one is filled while the other is copied to the device. An
+      event after the copies marks when memory can be filled again.
     - The copy and the conversion of the images are queued on the mover's stream, followed by a
       second event.
     - `deliver` makes the trainer's current stream wait for that event, and records with torch's
@@ -424,11 +464,27 @@ class CudaMover(_Mover):
       queued until the tensor is freed has finished.
     """
 
-    def __init__(self, torch: Any, device: Any, finish: _Finish) -> None:
+    def __init__(self, torch: Any, device: Any, finish: _Finish, unregistered: str | None = None) -> None:
         super().__init__(torch, device, finish)
         self.stream = torch.cuda.Stream(device)
         self.slots = [_Slot(), _Slot()]
         self.turn = 0
+        self.registry, self.reason = (None, unregistered) if unregistered else _device.host_registry(torch, device)
+        self.direct = False
+
+    def way(self) -> str:
+        """Returns "registered", or "pinned" with the reason."""
+        if self.direct:
+            return "registered"
+        if self.registry is None:
+            return f"pinned: {self.reason}"
+        if error := self.registry.error:
+            return f"pinned: the driver of CUDA returned error {error} for the memory of batches"
+        return "pinned: no batch was copied from the memory that it was made in"
+
+    def close(self) -> None:
+        for slot in self.slots:
+            slot.wait()
 
     def prepare(self, batch: Any) -> Any:
         torch = self.torch
@@ -441,8 +497,7 @@ class CudaMover(_Mover):
                 self.stream.wait_stream(queued)
             slot = self.slots[self.turn]
             self.turn = (self.turn + 1) % len(self.slots)
-            if slot.event is not None:
-                slot.event.synchronize()
+            slot.wait()
             on_device = self._copied(tensors, slot)
             slot.event = self._event()
             made = self.finished(on_device)
@@ -474,17 +529,20 @@ class CudaMover(_Mover):
         sizes: list[int] = []
 
         def measure(tensor: Any) -> Any:
-            if tensor.device.type == "cpu":
+            if tensor.device.type == "cpu" and not self._is_registered(tensor):
                 sizes.append(_rounded(tensor))
 
         self.each(measure, tensors)
-        if slot.buffer is None or slot.buffer.numel() < sum(sizes):
+        if sizes and (slot.buffer is None or slot.buffer.numel() < sum(sizes)):
             slot.buffer = torch.empty(sum(sizes), dtype=torch.uint8, pin_memory=True)
         start = 0
 
         def copy(tensor: Any) -> Any:
             nonlocal start
-            if tensor.device.type == "cpu":
+            if self._is_registered(tensor):
+                slot.kept.append(tensor)
+                self.direct = True
+            elif tensor.device.type == "cpu":
                 size = tensor.numel() * tensor.element_size()
                 staged = slot.buffer[start : start + size].view(tensor.dtype).view(tensor.shape)
                 start += _rounded(tensor)
@@ -495,6 +553,14 @@ class CudaMover(_Mover):
             return tensor.to(self.device, non_blocking=True)
 
         return self.each(copy, tensors)
+
+
+    def _is_registered(self, tensor: Any) -> bool:
+        """Whether the device copies the tensor from where it lies."""
+        if self.registry is None or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return False
+        size = tensor.numel() * tensor.element_size()
+        return size >= _DIRECT_BYTES and self.registry.covers(tensor.data_ptr(), size)
 
 
 def _rounded(tensor: Any) -> int:

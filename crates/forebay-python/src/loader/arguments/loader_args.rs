@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::keywords::Keywords;
 use super::{LoaderArgs, schema};
+use crate::device::PyHostRegistry;
 use crate::failure::{Failure, Kind};
 use crate::loader::source::Origin;
 use crate::storage::{GivenOptions, reading};
@@ -74,6 +75,10 @@ fn machine(keywords: &mut Keywords<'_>, mut options: Options) -> PyResult<Option
     let threads = keywords.number("threads")?.unwrap_or(0);
     options.threads = usize::try_from(threads).unwrap_or(usize::MAX);
     options.memory_bytes = keywords.bytes("memory")?.unwrap_or(0);
+    // Of `forebay.torch`, not of users.
+    if let Some(given) = keywords.raw("_registry")?.filter(|given| !given.is_none()) {
+        options.registry = Some(given.extract::<PyRef<'_, PyHostRegistry>>()?.registry());
+    }
     let page_cache = keywords.text("page_cache")?;
     options.page_cache = super::page_cache(page_cache.as_deref().unwrap_or("keep"))?;
     Ok(options)

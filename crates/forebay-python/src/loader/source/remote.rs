@@ -39,6 +39,7 @@ pub(super) fn reach(url: &str, args: LoaderArgs) -> Result<Box<dyn Opener>, Fail
         batch_timeout: ENDLESS,
         transport: transport_from_environment(args.transport)?,
         connections: args.connections,
+        registry: args.options.registry.clone(),
         ..ClientOptions::default()
     }
     .with_environment()?;
