@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import struct
 import sys
 import unittest
@@ -98,6 +99,14 @@ class Data(unittest.TestCase):
         self.assertIn(data("pack")["command"], section)
         for row in data("pack")["rows"]:
             self.assertEqual(rows[row["name"]][1:3], [f"{row['ended']:,}", f"{row['on_disk']:,}"], row["name"])
+
+    def test_ratios_of_the_readme_are_those_of_the_plot(self):
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        ratios = {f"{row['forebay_is']:.2f}" for row in data("peers")["rows"] if "forebay_is" in row}
+        speed = readme.partition("\n## Speed\n")[2].partition("\n## ")[0]
+        named = re.findall(r"(\d\.\d\d)\b", speed)
+        self.assertGreaterEqual(len(named), 3)
+        self.assertEqual([ratio for ratio in named if ratio not in ratios], [])
 
 
 class Parts(unittest.TestCase):
