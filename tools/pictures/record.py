@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
     args = parser.parse_args(arguments)
     program = shutil.which(args.command[0]) if args.command else None
     if program is None:
-        parser.error("give a command, such as: forebay quickstart")
+        parser.error("no such program: give a command, such as forebay quickstart")
     program = os.path.abspath(program)
     command = [os.path.basename(program), *args.command[1:]]
     kept: dict[str, Any] = {"command": shlex.join(command), "machine": machine()}
