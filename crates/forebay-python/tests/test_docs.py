@@ -8,6 +8,7 @@ those libraries could have written. The pages in `WHOLE` run as a reader follows
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -15,6 +16,8 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import types
@@ -23,7 +26,7 @@ from typing import Any
 
 import pytest
 
-from conftest import CLASSES, IMAGES_PER_CLASS, Serve, forebay_command
+from conftest import CLASSES, IMAGES_PER_CLASS, Serve, forebay_command, moto_server
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -43,10 +46,22 @@ HOW_TO = "docs/how-to/"
 # Pages whose blocks need nothing of each other: a block runs where the packages that it imports are installed.
 SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 
-# Pages that run as they are, from top to bottom in an empty directory: `python` blocks become the files that their
-# first lines name, `sh` blocks run, and their output is compared with the `text` block ("..." stands for anything)
+# Pages that run as they are in an empty directory: `python` blocks become the files that their first lines name, `sh`
+# blocks run from top to bottom in one shell, and their output is compared with the `text` block ("..." stands for anything)
 # or, where it depends on the machine, line by line up to the first number with the `console` block after them.
-WHOLE = ("docs/tutorials/first-epoch.md", "docs/tutorials/storage-speed.md", f"{HOW_TO}tls-and-tokens.md")
+WHOLE = (
+    "docs/tutorials/first-epoch.md",
+    "docs/tutorials/storage-speed.md",
+    f"{HOW_TO}tls-and-tokens.md",
+)
+
+# Those of them that only `tools/test full` follows.
+LONG = ("docs/tutorials/first-epoch.md",)
+
+# Packages without which a page of `WHOLE` is left out.
+OPTIONAL = {"PIL", "torch", "torchvision"}
+
+END_OF_BLOCK = "-- end of block --"
 
 # Text of the documents, and its replacement; {NAME} is the server of that dataset, the directory `root`, or a new one.
 STAND_INS = [
@@ -223,39 +238,61 @@ def test_the_python_blocks_of_a_page_run(
 
 @pytest.mark.parametrize("page", WHOLE)
 def test_a_page_can_be_followed(page: str, tmp_path: pathlib.Path) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = with_free_ports((ROOT / page).read_text(encoding="utf-8"))
     blocks = re.findall(r"^```(python|sh|text|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    if page == WHOLE[0] and "FOREBAY_TEST_FULL" not in os.environ:
-        pytest.skip("`tools/test full` follows this page: it starts torch five times")
-    for name in imports("".join(code for kind, code in blocks if kind == "python")) & {"PIL", "torch", "torchvision"}:
+    if page in LONG and "FOREBAY_TEST_FULL" not in os.environ:
+        pytest.skip("`tools/test full` follows this page: it starts torch several times")
+    for name in sorted(imports("".join(code for kind, code in blocks if kind == "python")) & OPTIONAL):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
+    path = [os.fspath(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
+    if "moto_server" in text:
+        if (program := moto_server()) is None:
+            pytest.skip("moto_server is not installed")
+        path.append(os.fspath(pathlib.Path(program).parent))
     (tmp_path / "testdata").symlink_to(ROOT / "testdata")
-    path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
+    for code in (code for kind, code in blocks if kind == "python"):
+        (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code, encoding="utf-8")
+    shell = [code for kind, code in blocks if kind == "sh"]
+    # All commands run in one shell, as in a reader's terminal; a line of its own tells the output of a block from the next.
+    script = "".join(f"{code}\necho '{END_OF_BLOCK}'\n" for code in shell)
+    with subprocess.Popen(
+        ["sh", "-e", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": os.pathsep.join(path), "HOME": os.fspath(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as done:
+        try:
+            stdout, stderr = done.communicate(timeout=600)
+        finally:
+            # Processes in the background end with the page, also if it fails.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(done.pid, signal.SIGTERM)
+    outputs = iter(stdout.split(f"{END_OF_BLOCK}\n"))
+    assert done.returncode == 0, f"{shell[stdout.count(END_OF_BLOCK)]}{stdout}{stderr}"
     output = ""
     for kind, code in blocks:
-        if kind == "python":
-            (tmp_path / code.splitlines()[0].removeprefix("# ")).write_text(code, encoding="utf-8")
-        elif kind == "sh":
-            done = subprocess.run(
-                # What a block starts in the background ends with it, also if the block fails.
-                ["sh", "-e", "-c", f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{code}"],
-                cwd=tmp_path,
-                env={**os.environ, "PATH": path, "HOME": os.fspath(tmp_path)},
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
-            assert done.returncode == 0, f"{code}{done.stdout}{done.stderr}"
-            output = done.stdout
+        if kind == "sh":
+            output = next(outputs)
         elif kind == "text":
             expected = re.escape(code).replace(r"\.\.\.", ".*")
             assert re.fullmatch(expected, output, re.DOTALL), f"{page} shows\n{code}\nand this is\n{output}"
-        else:
+        elif kind == "console":
             lines = [line.strip() for line in output.splitlines()]
             for line in code.splitlines():
                 begin = re.split(r"\d|  |\.\.\.", line.strip())[0]
                 assert any(other.startswith(begin) for other in lines), f"{page} shows {line!r}, and this is\n{output}"
+
+
+def with_free_ports(text: str) -> str:
+    """The page with free ports of this machine for those that it names."""
+    for port in sorted(set(re.findall(r"(?:127\.0\.0\.1:|PORT=)(\d+)", text))):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            text = re.sub(rf"\b{port}\b", str(free.getsockname()[1]), text)
+    return text
 
 
 def test_blocks_that_do_not_run_exist() -> None:
