@@ -50,6 +50,7 @@ SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 # blocks run from top to bottom in one shell, and their output is compared with the `text` block ("..." stands for anything)
 # or, where it depends on the machine, line by line up to the first number with the `console` block after them.
 WHOLE = (
+    "docs/tutorials/bucket-and-servers.md",
     "docs/tutorials/first-epoch.md",
     "docs/tutorials/storage-speed.md",
     f"{HOW_TO}tls-and-tokens.md",
