@@ -52,12 +52,13 @@ SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 WHOLE = (
     "docs/tutorials/bucket-and-servers.md",
     "docs/tutorials/first-epoch.md",
+    "docs/tutorials/several-machines.md",
     "docs/tutorials/storage-speed.md",
     f"{HOW_TO}tls-and-tokens.md",
 )
 
 # Those of them that only `tools/test full` follows.
-LONG = ("docs/tutorials/first-epoch.md",)
+LONG = ("docs/tutorials/first-epoch.md", "docs/tutorials/several-machines.md")
 
 # Packages without which a page of `WHOLE` is left out.
 OPTIONAL = {"PIL", "torch", "torchvision"}
