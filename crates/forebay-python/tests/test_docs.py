@@ -51,6 +51,7 @@ SEPARATE_BLOCKS = ("docs/frameworks.md", MIGRATION)
 # or, where it depends on the machine, line by line up to the first number with the `console` block after them.
 WHOLE = (
     "docs/tutorials/bucket-and-servers.md",
+    "docs/tutorials/detection.md",
     "docs/tutorials/first-epoch.md",
     "docs/tutorials/several-machines.md",
     "docs/tutorials/storage-speed.md",
@@ -58,7 +59,7 @@ WHOLE = (
 )
 
 # Those of them that only `tools/test full` follows.
-LONG = ("docs/tutorials/first-epoch.md", "docs/tutorials/several-machines.md")
+LONG = tuple(f"docs/tutorials/{name}.md" for name in ("detection", "first-epoch", "several-machines"))
 
 # Packages without which a page of `WHOLE` is left out.
 OPTIONAL = {"PIL", "torch", "torchvision"}
@@ -243,7 +244,7 @@ def test_a_page_can_be_followed(page: str, tmp_path: pathlib.Path) -> None:
     text = with_free_ports((ROOT / page).read_text(encoding="utf-8"))
     blocks = re.findall(r"^```(python|sh|text|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     if page in LONG and "FOREBAY_TEST_FULL" not in os.environ:
-        pytest.skip("`tools/test full` follows this page: it starts torch several times")
+        pytest.skip("`tools/test full` follows this page: it trains with torch")
     for name in sorted(imports("".join(code for kind, code in blocks if kind == "python")) & OPTIONAL):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
