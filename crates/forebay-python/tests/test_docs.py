@@ -55,6 +55,7 @@ WHOLE = (
     "docs/tutorials/first-epoch.md",
     "docs/tutorials/several-machines.md",
     "docs/tutorials/storage-speed.md",
+    "docs/tutorials/tensorflow.md",
     f"{HOW_TO}tls-and-tokens.md",
 )
 
@@ -62,7 +63,7 @@ WHOLE = (
 LONG = tuple(f"docs/tutorials/{name}.md" for name in ("detection", "first-epoch", "several-machines"))
 
 # Packages without which a page of `WHOLE` is left out.
-OPTIONAL = {"PIL", "torch", "torchvision"}
+OPTIONAL = {"PIL", "tensorflow", "torch", "torchvision"}
 
 END_OF_BLOCK = "-- end of block --"
 
