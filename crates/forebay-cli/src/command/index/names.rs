@@ -26,10 +26,10 @@ pub(crate) fn shards_in(root: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     if files.is_empty() {
         return Err(Failure::new(format!(
-            "{} holds no files named as TFRecord shards are",
+            "the names in {} are those of no record format, and of no TFRecord shards",
             show(root)
         ))
-        .hint("name the files themselves: `forebay index DIR/*`"));
+        .hint("state the format, such as --from coco, or name TFRecord files themselves: DIR/*"));
     }
     files.sort();
     Ok(files)
