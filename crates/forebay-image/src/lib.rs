@@ -19,6 +19,10 @@
 //! Other crates own the sources of images and the use of batches. Errors contain no file name or
 //! record number: the caller adds them.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod decode;
 mod encode;
 mod error;

@@ -17,6 +17,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod encoding;
 mod foreign;
 mod stream;
