@@ -209,7 +209,7 @@ fn bench_stored(c: &mut Criterion, name: &str, images: &[Vec<u8>]) {
                     let image = &stored[i % count];
                     let encoded = Encoded {
                         bytes: &image.bytes,
-                        seek_points: image.seek_points.as_deref(),
+                        seek_points: image.seek_points.as_deref().into(),
                     };
                     transform.apply(&mut decoder, encoded, seed(i as u64), &output, &mut out)
                 })

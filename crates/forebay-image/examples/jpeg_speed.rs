@@ -61,7 +61,7 @@ fn main() {
         std::cell::RefCell::new(|bytes: &[u8], points: Option<&[u8]>, seed: SampleSeed| {
             let encoded = Encoded {
                 bytes,
-                seek_points: points,
+                seek_points: points.into(),
             };
             transform
                 .apply(&mut sampler, encoded, seed, &Output::default(), &mut batch)

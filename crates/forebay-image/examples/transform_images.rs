@@ -49,7 +49,7 @@ fn main() {
         for (sample, (bytes, points)) in images.iter().enumerate() {
             let encoded = Encoded {
                 bytes,
-                seek_points: points.as_deref(),
+                seek_points: points.as_deref().into(),
             };
             let seed = SampleSeed {
                 seed: 1,

@@ -12,7 +12,7 @@ use crate::format::{Color, Format, Probe};
 use crate::guard::catch_panic;
 use crate::output::Layout;
 use crate::resize::ResizePlan;
-use forebay_jpeg::{Region, RgbImage};
+use forebay_jpeg::{Region, RgbImage, SeekPoints};
 use libjpeg_turbo_rs::{Encoder, PixelFormat, Subsampling};
 
 /// Density in the JFIF header, in pixels per inch; the default of TensorFlow's `encode_jpeg`.
@@ -247,7 +247,14 @@ impl Decoder {
         });
         let mut data = vec![0; 3 * width as usize * height as usize];
         let picture = Opened::stored(*probe);
-        self.resize(bytes, &picture, region, None, Layout::Nhwc, &mut data)?;
+        self.resize(
+            bytes,
+            &picture,
+            region,
+            SeekPoints::None,
+            Layout::Nhwc,
+            &mut data,
+        )?;
         Ok(RgbImage {
             width,
             height,

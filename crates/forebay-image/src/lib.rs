@@ -46,7 +46,7 @@ pub use decode::{Decoder, check_mask, decode_mask};
 pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use forebay_jpeg::{
-    FastCoding, FastEncoder, Limits, Region, RgbImage, SeekDensity, SeekPointBuilder,
+    FastCoding, FastEncoder, Limits, Region, RgbImage, SeekDensity, SeekPointBuilder, SeekPoints,
     build_seek_points,
 };
 pub use format::{

@@ -87,7 +87,7 @@ fn bench(c: &mut Criterion) {
     });
     measure("crop", &mut |image| ours(&image.jpeg, &crop(image)));
     measure("crop-seek-points", &mut |image| {
-        let seek_points = image.seek_points.as_deref();
+        let seek_points = image.seek_points.as_deref().into();
         let crop = crop(image);
         ours(
             &image.jpeg,

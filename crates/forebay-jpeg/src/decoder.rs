@@ -6,6 +6,7 @@ use super::error::{Error, Result};
 use super::fast;
 use super::general::{self, General};
 use super::header::JpegHeader;
+use super::learned::SeekPoints;
 use super::limits::Limits;
 use super::markers;
 use super::region::{Region, RegionJob, RgbImage};
@@ -156,9 +157,8 @@ pub struct ImagePart<'a> {
     /// The region, in pixels of the scaled image; `None` for all of it.
     pub region: Option<Region>,
     /// The [seek points](crate::SeekPointBuilder) of the image, with which the decoder reaches a
-    /// region without decoding the rows above it. Points that do not belong to these bytes are
-    /// ignored.
-    pub seek_points: Option<&'a [u8]>,
+    /// region without decoding the rows above it.
+    pub seek_points: SeekPoints<'a>,
 }
 
 /// Decodes JPEGs and fast images to RGB. Use one per thread: it reuses its memory from image to

@@ -2,6 +2,7 @@
 
 use super::encoding::Encoding;
 use super::error::{Error, Result};
+use super::learned::SeekPoints;
 use super::limits::Limits;
 
 /// A rectangle of pixels.
@@ -83,5 +84,5 @@ pub struct RegionJob<'a> {
     /// The limits.
     pub limits: &'a Limits,
     /// The image's seek points, not validated.
-    pub seek_points: Option<&'a [u8]>,
+    pub seek_points: SeekPoints<'a>,
 }

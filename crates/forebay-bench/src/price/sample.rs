@@ -289,7 +289,7 @@ fn time(images: &[Stored], decoder: &mut Decoder) -> Result<(f64, f64)> {
     for (number, image) in images.iter().enumerate() {
         let encoded = Encoded {
             bytes: &image.bytes,
-            seek_points: image.seek_points.as_deref(),
+            seek_points: image.seek_points.as_deref().into(),
         };
         // The same random crops in all ways, as far as sizes allow.
         let seed = SampleSeed {

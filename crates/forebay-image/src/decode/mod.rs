@@ -17,7 +17,7 @@ use crate::options::DecodeOptions;
 use crate::output::{Converter, Layout};
 use crate::pixels::PixelBuffer;
 use crate::resize::Resizer;
-use forebay_jpeg::{Limits, Region, RgbImage};
+use forebay_jpeg::{Limits, Region, RgbImage, SeekPoints};
 use std::any::Any;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ impl Decoder {
         let (width, height) = picture.size();
         let region = Region::whole(width, height);
         let decoders = picture.probe.format.imp().decoders();
-        self.fill(bytes, &picture, region, None, decoders)?;
+        self.fill(bytes, &picture, region, SeekPoints::None, decoders)?;
         Ok(self.canvas.cut(&region))
     }
 
@@ -107,7 +107,7 @@ impl Decoder {
         probe: &Probe,
         region: Region,
     ) -> Result<RgbImage> {
-        self.fill_canvas(bytes, probe, region, None)?;
+        self.fill_canvas(bytes, probe, region, SeekPoints::None)?;
         Ok(self.canvas.cut(&region))
     }
 
@@ -128,7 +128,7 @@ impl Decoder {
     ) -> Result<()> {
         // The canvas takes over the buffer, so that decoders write directly into it.
         std::mem::swap(&mut self.canvas.data, out);
-        let outcome = self.fill_canvas(bytes, probe, region, seek_points);
+        let outcome = self.fill_canvas(bytes, probe, region, seek_points.into());
         std::mem::swap(&mut self.canvas.data, out);
         outcome?;
         let row = region.width as usize * 3;
@@ -149,7 +149,7 @@ impl Decoder {
         bytes: &[u8],
         probe: &Probe,
         region: Region,
-        seek_points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
     ) -> Result<()> {
         let decoders = probe.format.imp().decoders();
         self.fill_scaled(bytes, probe, 1, region, seek_points, decoders)
@@ -162,7 +162,7 @@ impl Decoder {
         probe: &Probe,
         scale: u32,
         region: Region,
-        seek_points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
         decoders: &[FormatDecoder],
     ) -> Result<()> {
         region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
@@ -198,7 +198,7 @@ impl Decoder {
         probe: &Probe,
         scale: u32,
         region: Region,
-        seek_points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
         (layout, out): (Layout, &mut [u8]),
     ) -> Result<Option<Duration>> {
         region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;

@@ -7,7 +7,7 @@ use crate::geometry::SpatialMap;
 use crate::orientation::Orientation;
 use crate::output::Layout;
 use crate::resize::{ResizePlan, Source};
-use forebay_jpeg::Region;
+use forebay_jpeg::{Region, SeekPoints};
 use std::time::{Duration, Instant};
 
 /// Decode scales (denominators) of formats with scaled decoding, the smallest result first.
@@ -122,7 +122,7 @@ impl Decoder {
         bytes: &[u8],
         picture: &ImageGeometry,
         region: Region,
-        seek_points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
         layout: Layout,
         out: &mut [u8],
     ) -> Result<Duration> {
@@ -153,7 +153,7 @@ impl Decoder {
         bytes: &[u8],
         picture: &ImageGeometry,
         region: Region,
-        seek_points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
         decoders: &[FormatDecoder],
     ) -> Result<()> {
         let ImageGeometry {

@@ -62,7 +62,7 @@ fn with(
         scale: 1,
         region,
         limits: &limits,
-        seek_points: None,
+        seek_points: SeekPoints::None,
     };
     if decode(&job, scratch, &mut canvas).unwrap() == Outcome::Declined {
         return None;

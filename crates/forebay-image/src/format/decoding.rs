@@ -3,7 +3,7 @@
 use super::Probe;
 use crate::error::Result;
 use forebay_jpeg::internals::{Decoders, Rows};
-use forebay_jpeg::{Limits, Region, RgbImage};
+use forebay_jpeg::{Limits, Region, RgbImage, SeekPoints};
 
 /// One decoder of a format.
 pub(crate) struct FormatDecoder {
@@ -42,7 +42,7 @@ pub(crate) struct DecodeJob<'a> {
     pub(crate) region: Region,
     pub(crate) limits: &'a Limits,
     /// The image's seek points, not validated.
-    pub(crate) seek_points: Option<&'a [u8]>,
+    pub(crate) seek_points: SeekPoints<'a>,
 }
 
 /// Memory for the pixels of a region. A decoder may write more columns and rows than requested.

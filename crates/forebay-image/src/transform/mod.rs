@@ -18,7 +18,7 @@ use crate::ops::{Compose, Op, Size, check_side};
 use crate::output::{Dtype, Layout, Output};
 use crate::random::SampleSeed;
 use crate::resize::{CropPlan, ResizePlan, Resizer};
-use forebay_jpeg::{Region, RgbImage};
+use forebay_jpeg::{Region, RgbImage, SeekPoints};
 use std::time::Instant;
 
 /// The conversion of an image to a sample of fixed size. The decoder's [`ResizeLike`](crate::ResizeLike)
@@ -40,29 +40,29 @@ pub enum Transform {
 /// An image as it is stored: its encoded bytes and, if it has them, its seek points.
 ///
 /// ```
-/// use forebay_image::{Encoded, RgbImage, build_seek_points, encode_jpeg};
+/// use forebay_image::{Encoded, RgbImage, SeekPoints, build_seek_points, encode_jpeg};
 ///
 /// let gray = RgbImage { width: 40, height: 30, data: vec![90; 40 * 30 * 3] };
 /// let jpeg = encode_jpeg(&gray, 95, false)?;
 /// let points = build_seek_points(&jpeg);
-/// let encoded = Encoded { bytes: &jpeg, seek_points: points.as_deref() };
-/// assert_eq!(Encoded::from(&jpeg[..]), Encoded { seek_points: None, ..encoded });
+/// let encoded = Encoded { bytes: &jpeg, seek_points: points.as_deref().into() };
+/// assert_eq!(Encoded::from(&jpeg[..]), Encoded { seek_points: SeekPoints::None, ..encoded });
 /// # Ok::<(), forebay_image::ImageError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded<'a> {
     /// The encoded image: the bytes of a JPEG or PNG file.
     pub bytes: &'a [u8],
-    /// The result of [`build_seek_points`](crate::build_seek_points) for these bytes. Anything else
-    /// is ignored and never changes pixels.
-    pub seek_points: Option<&'a [u8]>,
+    /// The result of [`build_seek_points`](crate::build_seek_points) for these bytes, or what earlier
+    /// decodes of a JPEG recorded. Anything else is ignored and never changes pixels.
+    pub seek_points: SeekPoints<'a>,
 }
 
 impl<'a> From<&'a [u8]> for Encoded<'a> {
     fn from(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            seek_points: None,
+            seek_points: SeekPoints::None,
         }
     }
 }

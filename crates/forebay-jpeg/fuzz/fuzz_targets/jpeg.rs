@@ -46,7 +46,7 @@ fuzz_target!(|input: &[u8]| {
     let mut decode = |seek_points: Option<&[u8]>, out: &mut Vec<u8>| {
         let part = ImagePart {
             region: Some(region),
-            seek_points,
+            seek_points: seek_points.into(),
             ..ImagePart::default()
         };
         decoder.decode_part_into(jpeg, &part, out)

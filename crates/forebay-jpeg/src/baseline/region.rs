@@ -11,6 +11,7 @@ use super::scan::{BATCH, Cursor, Layout, Scan, pairs_in_row};
 use super::seek::Points;
 use super::simd::Level;
 use super::upsample;
+use crate::learned::SeekPoints;
 use crate::region::Region;
 use crate::rows::{Room, Rows};
 use std::ops::Range;
@@ -147,11 +148,11 @@ impl Baseline {
     }
 
     /// Decodes a region at a scale of 1, 1/2, 1/4 or 1/8, and passes its rows to `out`. The region is in pixels of the scaled
-    /// image. `size` is the expected size of the image, `points` are its seek points. A refusal may come after some rows.
+    /// image. `size` is the expected size of the image. A refusal may come after some rows.
     pub(crate) fn decode(
         &mut self,
         bytes: &[u8],
-        points: Option<&[u8]>,
+        seek_points: SeekPoints<'_>,
         size: (u32, u32),
         scale: u32,
         region: Region,
@@ -164,9 +165,12 @@ impl Baseline {
         self.place(size, scale, region)?;
         let header = &self.header;
         let window = &self.pixels.window;
-        let points = points
-            .filter(|_| header.restart_interval == 0)
-            .and_then(|points| self.points.read(points, bytes, header));
+        let points = match seek_points {
+            SeekPoints::Stored(points) if header.restart_interval == 0 => {
+                self.points.read(points, bytes, header)
+            }
+            _ => None,
+        };
         if window.walked_over(header, points) >= self.multi_symbols_pay.0 {
             self.header.make_multi_symbols();
         }

@@ -199,7 +199,7 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
 /// builder keeps tables from image to image.
 ///
 /// ```
-/// use forebay_jpeg::{ImagePart, JpegDecoder, Region, SeekDensity, SeekPointBuilder};
+/// use forebay_jpeg::{ImagePart, JpegDecoder, Region, SeekDensity, SeekPointBuilder, SeekPoints};
 /// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
 /// # let jpeg = Encoder::new(&[90; 80 * 90 * 3], 80, 90, PixelFormat::Rgb).encode().unwrap();
 ///
@@ -211,7 +211,7 @@ pub fn build_seek_points(jpeg: &[u8]) -> Option<Vec<u8>> {
 ///     region: Some(Region { x: 8, y: 70, width: 40, height: 20 }),
 ///     ..ImagePart::default()
 /// };
-/// let seeking = ImagePart { seek_points: Some(&points), ..part };
+/// let seeking = ImagePart { seek_points: SeekPoints::Stored(&points), ..part };
 /// let mut decoder = JpegDecoder::default();
 /// assert_eq!(decoder.decode_part(&jpeg, &seeking)?, decoder.decode_part(&jpeg, &part)?);
 /// # Ok::<(), forebay_jpeg::Error>(())

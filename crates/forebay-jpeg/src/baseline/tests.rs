@@ -146,7 +146,7 @@ fn decode(
     let mut out = vec![0; region.width as usize * region.height as usize * 3];
     let size = (width as u32, height as u32);
     let mut rows = Memory::new(&mut out, region.width as usize);
-    decoder.decode(jpeg, points, size, 1, region, &mut rows)?;
+    decoder.decode(jpeg, points.into(), size, 1, region, &mut rows)?;
     Ok(out)
 }
 

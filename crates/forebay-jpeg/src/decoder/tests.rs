@@ -23,7 +23,7 @@ fn job(bytes: &[u8], scale: DecodeScale, region: Region) -> RegionJob<'_> {
         scale: scale.divisor(),
         region,
         limits: &LIMITS,
-        seek_points: None,
+        seek_points: SeekPoints::None,
     }
 }
 
@@ -229,7 +229,7 @@ fn scaled_images_equal_libjpeg() {
                 let part = ImagePart {
                     scale,
                     region: Some(region),
-                    seek_points,
+                    seek_points: seek_points.into(),
                 };
                 let got = decoder.decode_part(&bytes, &part).unwrap();
                 assert!(got.data == cut(&whole, &region), "{line}: {region:?}");

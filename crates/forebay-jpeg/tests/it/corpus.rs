@@ -1,6 +1,6 @@
 //! Replays the fuzz corpus without a fuzzer: seek points change no pixel of any stored input.
 
-use forebay_jpeg::{ImagePart, JpegDecoder, Region, build_seek_points, read_header};
+use forebay_jpeg::{ImagePart, JpegDecoder, Region, SeekPoints, build_seek_points, read_header};
 use std::path::Path;
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -45,7 +45,7 @@ fn seek_points() {
         if let Some(points) = build_seek_points(jpeg) {
             used += 1;
             let part = ImagePart {
-                seek_points: Some(&points),
+                seek_points: SeekPoints::Stored(&points),
                 ..part
             };
             let again = decoder.decode_part_into(jpeg, &part, &mut other);

@@ -244,7 +244,7 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
     }
     let encoded = Encoded {
         bytes: record.image,
-        seek_points: record.seek_points,
+        seek_points: record.seek_points.into(),
     };
     let seed = SampleSeed {
         seed: options.seed,
