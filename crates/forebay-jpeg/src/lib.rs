@@ -4,7 +4,7 @@
 //! - [`read_header`] reads a header from a whole file or a prefix, [`check_structure`] checks whether
 //!   the file is of a supported kind, and [`exif`] and [`image_end`] find parts of it.
 //! - [`SeekPointBuilder`] builds seek points, with which the decoder reaches a region without
-//!   decoding the rows above it.
+//!   decoding the rows above it; with [`Learning`], the decoder records them itself.
 //! - [`FastEncoder`] encodes JPEGs as fast images, which decode twice as fast; [`restore_fast`]
 //!   restores them. The decoder reads both [encodings](Encoding).
 //! - [`Limits`] bound the size of an image and the memory for decoding it.
@@ -59,7 +59,7 @@ pub use encoding::Encoding;
 pub use error::{Error, Result};
 pub use fast::{FastCoding, FastEncoder, restore_fast};
 pub use header::JpegHeader;
-pub use learned::SeekPoints;
+pub use learned::{LearnedPoints, Learning, SeekPoints};
 pub use limits::Limits;
 pub use markers::ColorModel;
 pub use region::{Region, RgbImage};

@@ -13,7 +13,7 @@
 //! - [`header`] reads markers and tables; [`symbol`], [`huffman`], [`bits`] and [`entropy`] turn
 //!   bits into coefficients; [`multi_symbol`] makes skipping unwanted blocks faster; [`scan`] moves through the
 //!   entropy-coded data; [`seek`] starts decoding in the middle of them,
-//!   at points that [`walk`] and [`lane`] find.
+//!   at points that [`walk`] and [`lane`] find, or that decodes [recorded](learn).
 //! - [`idct`], [`scaled`] (the transform to fewer samples), [`upsample`] and [`color`] are the portable
 //!   arithmetic; [`simd`] selects faster versions.
 //! - [`region`] decodes only the rows and columns that a region needs.
@@ -27,6 +27,7 @@ pub(crate) mod header;
 mod huffman;
 mod idct;
 mod lane;
+mod learn;
 mod multi_symbol;
 mod region;
 mod scaled;

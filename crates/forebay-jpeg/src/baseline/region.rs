@@ -5,12 +5,12 @@
 //! the result then equals that of a full decode. Planes are rings of a few rows of MCUs, so that
 //! pixels are produced while their samples are in the cache.
 
-use super::Refusal;
 use super::header::{Header, Output, Sampling};
 use super::scan::{BATCH, Cursor, Layout, Scan, pairs_in_row};
-use super::seek::Points;
+use super::seek::{Points, RowStart};
 use super::simd::Level;
 use super::upsample;
+use super::{Refusal, learn};
 use crate::learned::SeekPoints;
 use crate::region::Region;
 use crate::rows::{Room, Rows};
@@ -34,6 +34,8 @@ pub(crate) struct Baseline {
     pub(super) cursors: [Cursor; 2],
     pub(super) pixels: Pixels,
     multi_symbols_pay: MultiSymbolsPay,
+    /// Starts of rows that were recorded in the last decode.
+    recorded: Vec<RowStart>,
 }
 
 /// Sizes of an image at the decode scale.
@@ -106,17 +108,38 @@ impl Window {
         }
     }
 
-    /// Returns the number of unneeded MCUs before or between needed ones; if each row has a seek
-    /// point, of those between the seek point and the needed ones.
+    /// Returns the needed rows that each begin at a point of their own. The rows after them are read
+    /// in order.
+    fn by_points(&self, points: Option<&Points>) -> Range<usize> {
+        let end = match points {
+            Some(points) if points.in_each_row() => match points.last_row() {
+                last if last + 1 >= self.rows.end => self.rows.end,
+                last => last.max(self.rows.start),
+            },
+            _ => self.rows.start,
+        };
+        self.rows.start..end
+    }
+
+    /// Returns the number of unneeded MCUs before or between needed ones; in rows with a seek point
+    /// of their own, of those between the seek point and the needed ones.
     fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
         let (columns, _) = header.mcus();
-        match points {
-            Some(points) if points.in_each_row() => {
-                let to_point = self.columns.start - points.column(self.columns.start);
-                self.rows.len() * to_point
-            }
-            _ => self.rows.end * columns - self.rows.len() * self.columns.len(),
-        }
+        let by_points = self.by_points(points);
+        let to_point = points.map_or(0, |points| {
+            self.columns.start - points.column(self.columns.start)
+        });
+        let in_order = self.rows.end - by_points.end;
+        let first = match points {
+            Some(points) if points.in_each_row() => points.last_row(),
+            _ => 0,
+        };
+        let all = self.rows.end.saturating_sub(first) * columns;
+        let walked = match in_order {
+            0 => 0,
+            rows => all - rows * self.columns.len(),
+        };
+        by_points.len() * to_point + walked
     }
 }
 
@@ -165,11 +188,17 @@ impl Baseline {
         self.place(size, scale, region)?;
         let header = &self.header;
         let window = &self.pixels.window;
+        // Restart markers serve the same purpose.
+        let seek_points = match header.restart_interval {
+            0 => seek_points,
+            _ => SeekPoints::None,
+        };
         let points = match seek_points {
-            SeekPoints::Stored(points) if header.restart_interval == 0 => {
-                self.points.read(points, bytes, header)
+            SeekPoints::None => None,
+            SeekPoints::Stored(points) => self.points.read(points, bytes, header),
+            SeekPoints::Learning(learning) => {
+                learn::start(learning, &mut self.points, bytes, header)
             }
-            _ => None,
         };
         if window.walked_over(header, points) >= self.multi_symbols_pay.0 {
             self.header.make_multi_symbols();
@@ -195,10 +224,22 @@ impl Baseline {
             cursors: &mut self.cursors,
             pixels: &mut self.pixels,
         };
-        match points {
-            Some(points) if points.in_each_row() => run.by_points(points, out),
-            points => run.in_order(points, out),
+        let rows = run.pixels.window.rows.clone();
+        let by_points = run.pixels.window.by_points(points);
+        let in_order = by_points.end..rows.end;
+        if let Some(points) = points {
+            run.by_points(points, by_points, out)?;
         }
+        self.recorded.clear();
+        if !in_order.is_empty() {
+            let learns = matches!(seek_points, SeekPoints::Learning(_));
+            let recorded = learns.then_some(&mut self.recorded);
+            run.in_order(points, in_order, recorded, out)?;
+        }
+        if let SeekPoints::Learning(learning) = seek_points {
+            learn::finish(learning, &mut self.points, &self.recorded, bytes, header);
+        }
+        Ok(())
     }
 }
 
@@ -244,20 +285,43 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Reads the scan in order, from its start or from seek points that only some rows have.
-    fn in_order(&mut self, points: Option<&Points>, out: &mut dyn Rows) -> Result<(), Refusal> {
+    /// Reads some rows in order, from the start of the scan or from seek points that only some rows
+    /// have. Records the starts of rows that follow the last point.
+    fn in_order(
+        &mut self,
+        points: Option<&Points>,
+        rows: Range<usize>,
+        mut recorded: Option<&mut Vec<RowStart>>,
+        out: &mut dyn Rows,
+    ) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
-        let Window { columns, rows } = self.pixels.window.clone();
+        let columns = self.pixels.window.columns.clone();
         let [cursor, _] = &mut *self.cursors;
         let [coefficients, _] = &mut *self.coefficients;
         cursor.rewind(&self.scan);
-        for row in rows.clone() {
+        let last = points.map_or(0, Points::last_row);
+        let step = points.map_or(1, |points| usize::from(points.step()));
+        let first = match recorded {
+            Some(_) => rows.start.min(last),
+            None => rows.start,
+        };
+        for row in first..rows.end {
             let end = row * mcus + columns.end;
             if let Some(points) = points
-                && (row == rows.start || points.has(row))
+                && (row == first || points.has(row))
             {
                 let (point, mcu, limit) = points.before(row, columns.start, mcus);
                 cursor.seek(&self.scan, &point, mcu, limit);
+            }
+            if let Some(recorded) = &mut recorded
+                && row > last
+                && row.is_multiple_of(step)
+            {
+                cursor.skip_to(&self.scan, row * mcus, coefficients)?;
+                recorded.push(RowStart::of(cursor));
+            }
+            if row < rows.start {
+                continue;
             }
             cursor.skip_to(&self.scan, row * mcus + columns.start, coefficients)?;
             while cursor.mcu() < end {
@@ -273,10 +337,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts each row at its own seek point; decodes two rows in alternation.
-    fn by_points(&mut self, points: &Points, out: &mut dyn Rows) -> Result<(), Refusal> {
+    /// Starts each of some rows at its own seek point; decodes two rows in alternation.
+    fn by_points(
+        &mut self,
+        points: &Points,
+        rows: Range<usize>,
+        out: &mut dyn Rows,
+    ) -> Result<(), Refusal> {
         let (mcus, _) = self.header.mcus();
-        let Window { columns, rows } = self.pixels.window.clone();
+        let columns = self.pixels.window.columns.clone();
         let scan = &self.scan;
         let [first, second] = &mut *self.cursors;
         let [to_first, to_second] = &mut *self.coefficients;

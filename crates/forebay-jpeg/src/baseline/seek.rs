@@ -23,14 +23,16 @@ const VERSION: u8 = 1;
 const HEAD: usize = 16;
 /// Length of the checksum at the end, in bytes.
 const CHECKSUM: usize = 4;
+/// Number of stored bytes without the points.
+pub(super) const STORED_OVERHEAD: usize = HEAD + CHECKSUM;
 /// Maximum number of points per row.
 const MAX_PIECES: u8 = 16;
 /// Points per row at high density: a crop then skips a thirtieth of a row on average.
 const FINE_PIECES: u8 = 8;
 /// Rows between points at low densities.
-const COARSE_STEPS: [u8; 4] = [1, 2, 4, 8];
+pub(super) const COARSE_STEPS: [u8; 4] = [1, 2, 4, 8];
 /// [`SeekDensity::Auto`]: maximum size of points, as a divisor of the image's size.
-const AUTO_PART: usize = 100;
+pub(super) const AUTO_PART: usize = 100;
 
 /// Number of seek points per image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -95,11 +97,11 @@ impl Grid {
     }
 }
 
-/// The points of one image.
+/// The points of one image: all of a grid, or the first of them.
 #[derive(Debug, Default)]
 pub(super) struct Points {
     grid: Grid,
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
 }
 
 impl Points {
@@ -115,22 +117,80 @@ impl Points {
         if *head != self::head(jpeg, header, &self.grid)? {
             return None;
         }
+        self.read_points(&mut rest, self.grid.points(), jpeg, header)?;
+        rest.is_empty().then_some(self)
+    }
+
+    /// Decodes the first `count` points of a grid with one point in every `step`-th row. Nothing but
+    /// their bounds is checked.
+    pub(super) fn read_first(
+        &mut self,
+        mut bytes: &[u8],
+        step: u8,
+        count: usize,
+        jpeg: &[u8],
+        header: &Header,
+    ) -> Option<()> {
+        self.points.clear();
+        self.grid = Grid::new(header.mcus(), step, 1)?;
+        let count = Some(count).filter(|&count| count <= self.grid.points())?;
+        self.read_points(&mut bytes, count, jpeg, header)
+    }
+
+    fn read_points(
+        &mut self,
+        rest: &mut &[u8],
+        count: usize,
+        jpeg: &[u8],
+        header: &Header,
+    ) -> Option<()> {
         let mut point = first(header);
         self.points.push(point);
-        for _ in 1..self.grid.points() {
-            let step = varint(&mut rest)?;
+        for _ in 1..count {
+            let step = varint(rest)?;
             point.bits = point.bits.checked_add(step).filter(|_| step > 0)?;
             for predictor in &mut point.predictors[..header.components] {
-                let step = i32::try_from(signed(varint(&mut rest)?)).ok()?;
+                let step = i32::try_from(signed(varint(rest)?)).ok()?;
                 *predictor = predictor.checked_add(step)?;
             }
             self.points.push(point);
         }
-        let inside = point.bits / 8 < jpeg.len() as u64;
-        (inside && rest.is_empty()).then_some(self)
+        (point.bits / 8 < jpeg.len() as u64).then_some(())
     }
 
-    /// Returns whether each row has at least one point.
+    /// Adds points that were recorded after the last one.
+    pub(super) fn extend(&mut self, recorded: &[RowStart], jpeg: &[u8]) -> Option<()> {
+        let mut place = Place {
+            unstuffed: 0,
+            offset: usize::try_from(self.points.last()?.bits / 8).ok()?,
+        };
+        for start in recorded {
+            place.advance(jpeg, start.position / 8)?;
+            self.points.push(Point {
+                bits: place.offset as u64 * 8 + start.position as u64 % 8,
+                predictors: start.predictors,
+            });
+        }
+        Some(())
+    }
+
+    /// Encodes the points of every `step`-th row, a multiple of the grid's step.
+    pub(super) fn encode(&self, step: u8, header: &Header, out: &mut Vec<u8>) -> Option<()> {
+        let every = usize::from(step / self.grid.step);
+        put_points(self.points.iter().step_by(every), header, out)
+    }
+
+    pub(super) fn step(&self) -> u8 {
+        self.grid.step
+    }
+
+    /// Returns the last row that begins with a point.
+    pub(super) fn last_row(&self) -> usize {
+        let pieces = usize::from(self.grid.pieces);
+        (self.points.len() / pieces).saturating_sub(1) * usize::from(self.grid.step)
+    }
+
+    /// Returns whether each row up to the last one with points has some.
     pub(super) fn in_each_row(&self) -> bool {
         self.grid.step == 1
     }
@@ -146,7 +206,7 @@ impl Points {
     /// columns before `to` reads no byte at or after that offset.
     pub(super) fn before(&self, row: usize, column: usize, to: usize) -> (Point, usize, usize) {
         let (step, pieces) = (usize::from(self.grid.step), usize::from(self.grid.pieces));
-        let row_start = row / step * pieces;
+        let row_start = (row / step * pieces).min(self.points.len() - pieces);
         // Pieces are few, so a binary search would not be faster.
         let mut at = row_start;
         while at + 1 < row_start + pieces && self.grid.column(at + 1 - row_start) <= column {
@@ -164,7 +224,24 @@ impl Points {
 
     /// Returns whether a row begins with a point.
     pub(super) fn has(&self, row: usize) -> bool {
-        row.is_multiple_of(usize::from(self.grid.step))
+        row.is_multiple_of(usize::from(self.grid.step)) && row <= self.last_row()
+    }
+}
+
+/// The start of a row, as a decoder met it that reads the scan in order.
+#[derive(Debug)]
+pub(super) struct RowStart {
+    /// Number of bits after the byte at which the cursor was opened, without stuffing.
+    pub(super) position: usize,
+    pub(super) predictors: Predictors,
+}
+
+impl RowStart {
+    pub(super) fn of(cursor: &Cursor) -> Self {
+        Self {
+            position: cursor.position(),
+            predictors: cursor.predictors(),
+        }
     }
 }
 
@@ -375,19 +452,29 @@ impl SeekPointBuilder {
         let mut out = head(jpeg, &self.header, grid)?.to_vec();
         let (step, pieces) = (usize::from(grid.step), usize::from(grid.pieces));
         let rows = self.points.chunks(pieces).step_by(step);
-        let mut last = first(&self.header);
-        for point in rows.flatten().skip(1) {
-            put_varint(&mut out, point.bits.checked_sub(last.bits)?);
-            let pairs = point.predictors.iter().zip(&last.predictors);
-            for (new, old) in pairs.take(self.header.components) {
-                put_varint(&mut out, unsigned(i64::from(*new) - i64::from(*old)));
-            }
-            last = *point;
-        }
+        put_points(rows.flatten(), &self.header, &mut out)?;
         let checksum = crc32c::crc32c(&out);
         out.extend_from_slice(&checksum.to_le_bytes());
         Some(out)
     }
+}
+
+/// Encodes points after the first one, which is the start of the scan.
+fn put_points<'a>(
+    points: impl Iterator<Item = &'a Point>,
+    header: &Header,
+    out: &mut Vec<u8>,
+) -> Option<()> {
+    let mut last = first(header);
+    for point in points.skip(1) {
+        put_varint(out, point.bits.checked_sub(last.bits)?);
+        let pairs = point.predictors.iter().zip(&last.predictors);
+        for (new, old) in pairs.take(header.components) {
+            put_varint(out, unsigned(i64::from(*new) - i64::from(*old)));
+        }
+        last = *point;
+    }
+    Some(())
 }
 
 /// Number of bytes after the next row's point that a row may read: the byte that both rows share,
@@ -402,18 +489,13 @@ struct Place {
 
 impl Place {
     fn advance(&mut self, jpeg: &[u8], unstuffed: usize) -> Option<()> {
-        while self.unstuffed < unstuffed {
-            let bytes = jpeg.get(self.offset..self.offset + (unstuffed - self.unstuffed))?;
-            match bytes.iter().position(|&byte| byte == 0xff) {
-                None => {
-                    self.offset += bytes.len();
-                    self.unstuffed += bytes.len();
-                }
-                Some(clean) => {
-                    self.offset += clean + 2;
-                    self.unstuffed += clean + 1;
-                }
-            }
+        let mut more = unstuffed - self.unstuffed;
+        self.unstuffed = unstuffed;
+        while more > 0 {
+            let bytes = jpeg.get(self.offset..self.offset + more)?;
+            self.offset += more;
+            // Each `ff` is followed by a byte that was not counted.
+            more = memchr::memchr_iter(0xff, bytes).count();
         }
         Some(())
     }
