@@ -50,3 +50,6 @@ pub(super) fn finish(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,7 +126,7 @@ fn cut(pixels: &[u8], width: usize, region: Region) -> Vec<u8> {
         .collect()
 }
 
-fn random_region(numbers: &mut Numbers, width: usize, height: usize) -> Region {
+pub(super) fn random_region(numbers: &mut Numbers, width: usize, height: usize) -> Region {
     let (x, y) = (numbers.below(width), numbers.below(height));
     Region {
         x: x as u32,
