@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::checksum::unmask;
 use crate::memory::Memory;
 
 /// A range of consecutive records. Reading the next range into the same block reuses its memory.
@@ -16,6 +17,8 @@ pub struct RecordBlock {
     pub(crate) scratch: Vec<u8>,
     pub(crate) records: Vec<PayloadRange>,
     pub(crate) first: u64,
+    /// Whether the checksums of the records were verified.
+    pub(crate) is_verified: bool,
 }
 
 /// Location of a payload in the buffers.
@@ -46,13 +49,30 @@ impl RecordBlock {
     /// # Panics
     /// If `i` is not less than the number of records.
     pub fn get(&self, i: usize) -> &[u8] {
+        let (buffer, bytes) = self.place(i);
+        &buffer[bytes]
+    }
+
+    /// Returns the CRC-32C of the payload of the `i`th record, if reading verified it.
+    ///
+    /// # Panics
+    /// If `i` is not less than the number of records.
+    pub fn checksum(&self, i: usize) -> Option<u32> {
+        let (buffer, bytes) = self.place(i);
+        // It follows the payload.
+        let masked = u32::from_le_bytes(*buffer.get(bytes.end..)?.first_chunk()?);
+        self.is_verified.then(|| unmask(masked))
+    }
+
+    /// Returns the buffer that contains a payload, and the payload's range.
+    fn place(&self, i: usize) -> (&[u8], Range<usize>) {
         let place = &self.records[i];
         let buffer: &[u8] = if place.expanded {
             &self.expanded
         } else {
             &self.stored
         };
-        &buffer[place.bytes.clone()]
+        (buffer, place.bytes.clone())
     }
 
     /// Returns the payloads in order.

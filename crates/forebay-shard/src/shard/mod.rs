@@ -342,6 +342,7 @@ impl Shard {
     pub fn decode(&self, records: Range<u64>, out: &mut RecordBlock) -> Result<()> {
         let base = self.byte_range(records.clone())?.start;
         out.clear(records.start);
+        out.is_verified = self.inner.checks.verify;
         let result = self.decode_frames(records, base, out);
         result.map_err(|damage| self.damaged(damage))
     }

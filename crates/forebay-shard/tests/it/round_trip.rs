@@ -1,5 +1,6 @@
 //! Records round-trip in both formats, through the writer and every reader.
 
+use forebay_shard::checksum::crc32c;
 use forebay_shard::indexed::Codec;
 use forebay_shard::{
     Dataset, Manifest, RecordBlock, RecordMeta, Shard, ShardFormat, ShardSummary, ShardWriter,
@@ -95,6 +96,9 @@ fn check(format: ShardFormat, codec: Codec, block: usize, samples: &[Sample], cu
         other.stored_mut(stored.len()).copy_from_slice(stored);
         shard.decode(range, &mut other).unwrap();
         assert!(out.iter().eq(other.iter()));
+        for (i, record) in out.iter().enumerate() {
+            assert_eq!(out.checksum(i), Some(crc32c(record)));
+        }
     }
 }
 
