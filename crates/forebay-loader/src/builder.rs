@@ -139,6 +139,7 @@ pub struct LoaderBuilder {
     threads: usize,
     readers: usize,
     memory_bytes: u64,
+    learn_seek_points: u64,
     page_cache: PageCache,
     start: (u64, u64),
     pool: Option<BufferPool>,
@@ -161,6 +162,7 @@ impl LoaderBuilder {
             threads: 0,
             readers: 0,
             memory_bytes: 0,
+            learn_seek_points: crate::learned::DEFAULT_BYTES,
             page_cache: PageCache::default(),
             start: (0, 0),
             pool: None,
@@ -188,6 +190,12 @@ impl LoaderBuilder {
     /// Sets the budget in bytes for records and batches together; by default 1 GiB.
     pub fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = bytes;
+        self
+    }
+
+    /// Sets the limit in bytes for seek points that are learned in the first epoch; by default 128 MiB, 0 for none.
+    pub fn learn_seek_points(mut self, bytes: u64) -> Self {
+        self.learn_seek_points = bytes;
         self
     }
 
@@ -219,6 +227,7 @@ impl LoaderBuilder {
         options.threads = self.threads;
         options.readers = self.readers;
         options.memory_bytes = self.memory_bytes;
+        options.learn_seek_points = self.learn_seek_points;
         options.page_cache = self.page_cache;
         let split = self.options.split.as_deref();
         match self.source.0 {

@@ -61,6 +61,7 @@ mod columns;
 mod error;
 mod fair;
 mod labels;
+mod learned;
 mod loader;
 mod mix;
 mod options;
@@ -89,6 +90,7 @@ pub use forebay_options::{
     Transforms, WeightsSpec,
 };
 pub use forebay_shard::{self as shard, Dataset, Split};
+pub use learned::LearnedSeekPoints;
 pub use loader::{EpochBatches, Loader, Monitor};
 pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, Options};
@@ -97,6 +99,6 @@ pub use sampling::{Sampling, Weights};
 pub use schema::MAX_BATCH_BYTES;
 pub use source::{DEFAULT_READERS, PageCache};
 pub use stats::{
-    Bottleneck, Bound, CoresElsewhere, CpuTaker, DeviceCopy, MachineCpu, Network, Queues,
-    READ_BOUNDS_S, RankPace, ReadLevel, ReadTimes, StageStats, Stats, Straggler,
+    Bottleneck, Bound, CoresElsewhere, CpuTaker, DeviceCopy, LearnedStats, MachineCpu, Network,
+    Queues, READ_BOUNDS_S, RankPace, ReadLevel, ReadTimes, StageStats, Stats, Straggler,
 };

@@ -10,6 +10,7 @@ use forebay_shard::Split;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
+use crate::learned::LearnedSeekPoints;
 use crate::mix::Mix;
 use crate::options::Options;
 use crate::pipeline::{FinishedBatch, Pipeline, Shared};
@@ -162,10 +163,12 @@ impl Loader {
         check_position(position, samples)?;
         let mean_bytes = (selected_bytes / num_samples.max(1)).max(1);
         let selected = (selection, mean_bytes);
+        let learns = options.learn_seek_points > 0 && !options.is_raw();
+        let learned = learns.then(|| LearnedSeekPoints::shared(&identity.fingerprint, &split));
         let pipeline = Pipeline::start(
             source,
             options.clone(),
-            columns,
+            (columns, learned),
             selected,
             pool,
             (epoch, position),

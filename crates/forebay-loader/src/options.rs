@@ -85,6 +85,10 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Registers the memory of batches for a device, which then copies them from there.
     pub registry: Option<HostRegistry>,
+    /// Limit in bytes for the seek points that JPEGs without stored ones get in the first epoch, so that later epochs decode
+    /// their crops faster, with the same pixels; 0 for none. It does not count in `memory_bytes`. See
+    /// [`LearnedSeekPoints`](crate::LearnedSeekPoints).
+    pub learn_seek_points: u64,
     /// Page cache policy for records.
     pub page_cache: PageCache,
     /// Decoding: which library's pixels to reproduce, EXIF orientation, scaled decoding, limits against decompression bombs.
@@ -132,6 +136,7 @@ impl Options {
             batches_ahead: 0,
             memory_bytes: 0,
             registry: None,
+            learn_seek_points: crate::learned::DEFAULT_BYTES,
             page_cache: PageCache::default(),
             decode: DecodeOptions::default(),
             columns: Arc::default(),

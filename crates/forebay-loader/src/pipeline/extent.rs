@@ -31,11 +31,25 @@ pub(super) struct Extent {
 impl Extent {
     /// Returns record number `sample`; `None` before the extent was read.
     pub(super) fn record(&self, sample: u64) -> Option<Result<&[u8]>> {
+        let (block, index) = match self.block(sample)? {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(Ok(block.get(index)))
+    }
+
+    /// Returns the checksum of record number `sample`, if it was verified.
+    pub(super) fn checksum(&self, sample: u64) -> Option<u32> {
+        let (block, index) = self.block(sample)?.ok()?;
+        block.checksum(index)
+    }
+
+    fn block(&self, sample: u64) -> Option<Result<(&RecordBlock, usize)>> {
         match self.data.get()? {
             Err(error) => Some(Err(error.clone())),
             Ok(block) => {
                 let index = usize::try_from(sample.wrapping_sub(self.records.start)).ok()?;
-                (index < block.len()).then(|| Ok(block.get(index)))
+                (index < block.len()).then_some(Ok((block, index)))
             }
         }
     }

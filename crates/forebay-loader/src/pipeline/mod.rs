@@ -38,6 +38,7 @@ use forebay_batch::BufferPool;
 
 use crate::columns::Columns;
 use crate::error::{Error, Result};
+use crate::learned::LearnedSeekPoints;
 use crate::options::{Machine, Options};
 use crate::plan::Selection;
 use crate::source::Source;
@@ -66,7 +67,7 @@ impl Pipeline {
     pub(crate) fn start(
         source: Box<dyn Source>,
         options: Options,
-        columns: Option<Columns>,
+        (columns, learned): (Option<Columns>, Option<Arc<LearnedSeekPoints>>),
         (selection, mean_bytes): (Selection, u64),
         pool: Option<BufferPool>,
         at: (u64, u64),
@@ -116,6 +117,7 @@ impl Pipeline {
             source,
             options,
             columns,
+            learned,
             planning,
             planned_bytes,
             pool,

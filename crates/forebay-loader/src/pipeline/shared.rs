@@ -1,6 +1,6 @@
 //! The data that the threads of a pipeline share, and how they wake each other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_batch::BufferPool;
@@ -15,6 +15,7 @@ use super::state::State;
 use super::telemetry::Telemetry;
 use crate::columns::Columns;
 use crate::error::{Error, Result};
+use crate::learned::LearnedSeekPoints;
 use crate::options::Options;
 use crate::source::Source;
 use crate::stats::{Activity, Queues, ReadTimes, Stats};
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     pub(super) options: Options,
     /// The columns of batches, if any.
     pub(super) columns: Option<Columns>,
+    /// Seek points from earlier epochs, if the options allow to learn them.
+    pub(super) learned: Option<Arc<LearnedSeekPoints>>,
     pub(super) planning: Planning,
     /// Planned maximum number of bytes in records and batches.
     pub(crate) planned_bytes: u64,
@@ -159,6 +162,10 @@ impl Shared {
             failures,
             storage: self.source.storage(),
             traffic: self.source.traffic(),
+            learned: self
+                .learned
+                .as_ref()
+                .map(|learned| learned.stats(self.telemetry.learned())),
             ..self.telemetry.stats()
         }
     }

@@ -36,6 +36,7 @@ struct Counts {
     bytes_read: AtomicU64,
     images: AtomicU64,
     fast_images: AtomicU64,
+    learned: AtomicU64,
     transform_ns: AtomicU64,
     batches: AtomicU64,
 }
@@ -83,6 +84,16 @@ impl Telemetry {
         if is_fast {
             counts.fast_images.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Records that an image was decoded with learned seek points.
+    pub(super) fn used_learned(&self) {
+        self.counts.learned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of images that were decoded with learned seek points.
+    pub(super) fn learned(&self) -> u64 {
+        self.counts.learned.load(Ordering::Relaxed)
     }
 
     /// Adds the CPU time of the calling decode thread since the last call.

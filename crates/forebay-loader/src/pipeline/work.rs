@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use forebay_image::geometry::Tracking;
 use forebay_image::{
-    Decoder, Encoded, Format, ImageError, SampleSeed, Timing, Transform, sniff, standard_image,
+    Decoder, Encoded, Format, ImageError, Learning, SampleSeed, SeekPoints, Timing, Transform,
+    sniff, standard_image,
 };
 use forebay_shard::{ColumnValue, RecordBlock};
 
@@ -186,7 +187,8 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
     let record = features
         .image_record(whole)
         .map_err(|error| bad_record(format!("not an Example with an image: {error}")))?;
-    let is_fast = sniff(record.image) == Some(Format::Fast);
+    let format = sniff(record.image);
+    let is_fast = format == Some(Format::Fast);
     let label = match record.label {
         Some(stored) => shared.source.label(task.sample, stored)?,
         None => NO_LABEL,
@@ -242,9 +244,20 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
             is_fast,
         });
     }
+    let learned = match (&shared.learned, record.seek_points, format) {
+        (Some(learned), None, Some(Format::Jpeg)) => Some(&**learned),
+        _ => None,
+    };
+    let known = learned.and_then(|learned| learned.get(task.sample));
+    let learned = learned.filter(|learned| known.is_some() || !learned.is_full());
+    // The checksum of the record was computed already, and changes with the image.
+    let learning = Learning::new(known.as_ref(), task.extent.checksum(task.sample));
     let encoded = Encoded {
         bytes: record.image,
-        seek_points: record.seek_points.into(),
+        seek_points: match learned {
+            Some(_) => SeekPoints::Learning(&learning),
+            None => record.seek_points.into(),
+        },
     };
     let seed = SampleSeed {
         seed: options.seed,
@@ -254,6 +267,12 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
     };
     let transformed = transform(shared, decoder, encoded, seed, task.slot.bytes(), &values);
     let (timing, tracking) = transformed.map_err(bad_image)?;
+    if learning.has_used() {
+        shared.telemetry.used_learned();
+    }
+    if let (Some(learned), Some(points)) = (learned, learning.into_learned()) {
+        learned.keep(task.sample, points, options.learn_seek_points);
+    }
     let columns = convert(Placement::Moved {
         map: &tracking.map,
         keep_empty_boxes: options.keep_empty_boxes,

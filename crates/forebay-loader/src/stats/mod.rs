@@ -83,6 +83,8 @@ pub struct Stats {
     /// Counters of that storage since the dataset was opened, if it has any. They include all readers of
     /// this dataset object.
     pub traffic: Option<StorageStats>,
+    /// Seek points that were learned, if the loader learns them.
+    pub learned: Option<LearnedStats>,
     /// Storage throughput with one read at a time, with two concurrent reads, and so on.
     pub reads: Vec<ReadLevel>,
     /// Whether other streams read concurrently without being counted in `reads`, which is then a lower
@@ -103,6 +105,20 @@ pub struct Stats {
     pub handover_s: f64,
     /// CPU seconds of the thread that receives batches from a server; 0 without one.
     pub receive_cpu_s: f64,
+}
+
+/// Counters of [`LearnedSeekPoints`](crate::LearnedSeekPoints). All but the first are those of all
+/// loaders that share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LearnedStats {
+    /// Samples that were decoded with learned seek points.
+    pub samples: u64,
+    /// Images that have learned seek points.
+    pub images: u64,
+    /// Memory that holds the points, in bytes.
+    pub bytes: u64,
+    /// Whether points were refused because the limit was reached.
+    pub is_full: bool,
 }
 
 /// Current queue lengths of a loader, in pipeline order: the fullest queue is before the
@@ -191,6 +207,12 @@ impl Stats {
             traffic: self.traffic.map(|now| match &earlier.traffic {
                 Some(then) => now.since(then),
                 None => now,
+            }),
+            learned: self.learned.map(|now| LearnedStats {
+                samples: now
+                    .samples
+                    .saturating_sub(earlier.learned.unwrap_or_default().samples),
+                ..now
             }),
             reads: levels::since(&self.reads, &earlier.reads),
             device: self

@@ -31,6 +31,7 @@ fn stats(fetch: [f64; 3], decode: [f64; 3], transform: f64, trainer: [f64; 2]) -
         device: None,
         storage: None,
         traffic: None,
+        learned: None,
         // A disk that delivers 4 GB/s to one reader, and no more than that to two.
         reads: [(0.9, 3.61e9), (0.1, 0.39e9), (0.0, 0.0), (0.0, 0.0)]
             .map(|(seconds, bytes)| ReadLevel { seconds, bytes })
