@@ -8,6 +8,7 @@ mod dataset;
 mod far;
 mod fast;
 mod geometry;
+mod learned_seek_points;
 mod mix;
 mod raw;
 mod schema;
