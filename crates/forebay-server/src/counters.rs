@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_loader::{MachineCpu, Network, ReadLevel, StageStats, Stats};
+use forebay_loader::{LearnedStats, MachineCpu, Network, ReadLevel, StageStats, Stats};
 use forebay_shard::{CacheHits, StorageStats};
 use forebay_wire::wire;
 
@@ -43,6 +43,12 @@ pub fn to_wire(stats: &Stats) -> wire::Stats {
         machine_busy_s: stats.machine.busy_s,
         machine_stolen_s: stats.machine.stolen_s,
         machine_throttled_s: stats.machine.throttled_s,
+        learned: stats.learned.map(|learned| wire::LearnedPoints {
+            samples: learned.samples,
+            images: learned.images,
+            bytes: learned.bytes,
+            full: learned.is_full,
+        }),
     }
 }
 
@@ -114,6 +120,12 @@ pub fn from_wire(
         stolen_s: server.machine_stolen_s,
         throttled_s: server.machine_throttled_s,
     };
+    stats.learned = server.learned.map(|learned| LearnedStats {
+        samples: learned.samples,
+        images: learned.images,
+        bytes: learned.bytes,
+        is_full: learned.full,
+    });
     stats
 }
 
@@ -251,6 +263,12 @@ mod tests {
         stats.reads = reads;
         (stats.images, stats.fast_images, stats.cores) = (7, 5, 3);
         stats.decode_delay_s = 4.0;
+        stats.learned = Some(LearnedStats {
+            samples: 4,
+            images: 3,
+            bytes: 900,
+            is_full: true,
+        });
         stats.machine = MachineCpu {
             busy_s: 3.0,
             stolen_s: 2.0,
@@ -259,7 +277,7 @@ mod tests {
         let back = from_wire(&to_wire(&stats), Duration::ZERO, Duration::ZERO, true);
         assert_eq!((back.machine, back.decode_delay_s), (stats.machine, 4.0));
         assert_eq!((&back.reads, back.images, back.cores), (&stats.reads, 7, 3));
-        assert_eq!(back.fast_images, 5);
+        assert_eq!((back.fast_images, back.learned), (5, stats.learned));
         let odd = [f64::NAN, f64::INFINITY, -1.0].map(|odd| wire::ReadLevel {
             seconds: odd,
             bytes: odd,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_loader::{Error as LoadError, Loader, Options, Queues, ReadTimes};
+use forebay_loader::{Error as LoadError, LearnedSeekPoints, Loader, Options, Queues, ReadTimes};
 use forebay_options::StreamInfo;
 use forebay_shard::{Dataset, Split, find_split, some_of};
 use forebay_wire::Batch;
@@ -20,6 +20,8 @@ const MAX_CLASS_BYTES: usize = 4 << 20;
 /// All splits of a dataset, opened.
 pub(crate) struct DatasetSource {
     splits: Vec<Split>,
+    /// Kept between streams.
+    _learned: Vec<Arc<LearnedSeekPoints>>,
     discretion: Discretion,
     description: Description,
 }
@@ -48,6 +50,7 @@ impl DatasetSource {
                     titles.map(|class| class.title().to_owned()).collect()
                 }),
             },
+            _learned: splits.iter().map(LearnedSeekPoints::of).collect(),
             splits,
             discretion: Discretion::about(dataset),
         })

@@ -82,6 +82,15 @@ pub(super) fn more(mut one: wire::Stats, other: &wire::Stats) -> wire::Stats {
         (Some(one), Some(other)) => Some(later(one, other)),
         (one, other) => one.or(other),
     };
+    one.learned = match (one.learned, other.learned) {
+        (Some(one), Some(other)) => Some(wire::LearnedPoints {
+            samples: one.samples + other.samples,
+            images: one.images.max(other.images),
+            bytes: one.bytes.max(other.bytes),
+            full: one.full || other.full,
+        }),
+        (one, other) => one.or(other),
+    };
     one
 }
 
@@ -117,6 +126,9 @@ pub(super) fn less(mut now: wire::Stats, before: &wire::Stats) -> wire::Stats {
     now.failed = now.failed.saturating_sub(before.failed);
     now.decode_cpu_s = (now.decode_cpu_s - before.decode_cpu_s).max(0.0);
     now.decode_delay_s = (now.decode_delay_s - before.decode_delay_s).max(0.0);
+    if let (Some(now), Some(before)) = (&mut now.learned, &before.learned) {
+        now.samples = now.samples.saturating_sub(before.samples);
+    }
     take_levels(&mut now.reads, &before.reads);
     now
 }
@@ -160,6 +172,18 @@ mod tests {
         assert_eq!((both.decoded, both.fast_images), (15, 9));
         let rest = less(both, &images(10, 7));
         assert_eq!((rest.decoded, rest.fast_images), (5, 2));
+        let learned = |samples, images| wire::Stats {
+            learned: Some(wire::LearnedPoints {
+                samples,
+                images,
+                bytes: 100 * images,
+                full: images > 4,
+            }),
+            ..stats(&one, 0, 0)
+        };
+        let both = more(learned(3, 4), &learned(2, 5));
+        assert_eq!(both.learned, learned(5, 5).learned);
+        assert_eq!(less(both, &learned(3, 4)).learned, learned(2, 5).learned);
         assert_eq!(
             more(stats(&one, 0, 9), &stats(&[], 0, 0)).traffic,
             stats(&[], 0, 9).traffic

@@ -472,6 +472,25 @@ pub struct Stats {
     /// decode threads were ready to run and had no core
     #[prost(double, tag = "40")]
     pub decode_delay_s: f64,
+    /// if the stream learns seek points
+    #[prost(message, optional, tag = "41")]
+    pub learned: ::core::option::Option<LearnedPoints>,
+}
+/// Seek points that were learned; all but the first number are those of all streams of the split.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LearnedPoints {
+    /// decoded with learned seek points
+    #[prost(uint64, tag = "1")]
+    pub samples: u64,
+    /// that have some
+    #[prost(uint64, tag = "2")]
+    pub images: u64,
+    /// memory that holds them
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// the limit of the memory was reached
+    #[prost(bool, tag = "4")]
+    pub full: bool,
 }
 /// Time with a given number of concurrent reads, and the bytes received in it.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
