@@ -341,6 +341,10 @@ process_options! {
     /// Bytes, or a size such as "2GiB", for records and batches on their way
     /// A server has its own.
     memory = OptionKind::Bytes, "";
+    /// Bytes, or a size such as "128MiB", for seek points that are learned while the first epoch decodes; 0 for none
+    /// Later epochs decode crops of JPEGs without stored seek points faster with them, to the same pixels. Loaders of a process
+    /// that read the same split share them. The default is "128MiB", about 400,000 images of ImageNet's size. A server has its own.
+    learn_seek_points = OptionKind::Bytes, "";
     /// Whether the system keeps copies of what was read from local files
     /// "drop" is for a dataset larger than memory that would drive out what others read. A server decides for itself.
     page_cache = OptionKind::Choice(&["keep", "drop"]), "keep";

@@ -139,6 +139,18 @@ def test_the_page_cache_changes_nothing(dataset: pathlib.Path) -> None:
     assert epoch(dataset, page_cache="drop") == epoch(dataset)
 
 
+def test_learned_seek_points_change_nothing(dataset: pathlib.Path) -> None:
+    assert epoch(dataset, learn_seek_points="1MiB") == epoch(dataset, learn_seek_points=0)
+    with loader(dataset, learn_seek_points=0) as off, loader(dataset, learn_seek_points=1 << 20) as on:
+        for _ in range(2):
+            for expected, found in zip(off, on, strict=True):
+                assert np.array_equal(np.asarray(expected.images), np.asarray(found.images))
+        assert off.stats()["learned_seek_points"] is None
+        learned = on.stats()["learned_seek_points"]
+        assert learned is not None and not learned["full"]
+        assert learned["bytes"] <= 1 << 20 and learned["images"] <= TOTAL
+
+
 def test_damaged_samples_are_replaced(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
     damaged = tmp_path / "set"
     shutil.copytree(dataset, damaged)

@@ -773,9 +773,16 @@ class _Storage(TypedDict):
     hedges: int
     cache: _CacheUse | None
 
+class _LearnedSeekPoints(TypedDict):
+    samples: int
+    images: int
+    bytes: int
+    full: bool
+
 class _Stats(TypedDict):
     images: int
     fast_share: float | None
+    learned_seek_points: _LearnedSeekPoints | None
     batches: int
     bytes_read: int
     wait_s: float
@@ -925,6 +932,10 @@ class Loader:
     memory : int or str, optional
         Bytes, or a size such as "2GiB", for records and batches on their way.
         A server has its own.
+    learn_seek_points : int or str, optional
+        Bytes, or a size such as "128MiB", for seek points that are learned while the first epoch decodes; 0 for none.
+        Later epochs decode crops of JPEGs without stored seek points faster with them, to the same pixels. Loaders of a process
+        that read the same split share them. The default is "128MiB", about 400,000 images of ImageNet's size. A server has its own.
     page_cache : {"keep", "drop"}, default "keep"
         Whether the system keeps copies of what was read from local files.
         "drop" is for a dataset larger than memory that would drive out what others read. A server decides for itself.
@@ -1017,6 +1028,7 @@ class Loader:
         pad_last: bool = False,
         threads: int = 0,
         memory: int | str | None = None,
+        learn_seek_points: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
@@ -1154,7 +1166,9 @@ class Loader:
         dict
             "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
             part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
-            None before the first one and while a server does not answer; "wait_s",
+            None before the first one and while a server does not answer; "learned_seek_points", None where none are
+            learned, else "samples" that were decoded with learned seek points, and over all loaders of the split in the
+            process that decodes: "images" that have some, "bytes" that hold them, and whether the limit was reached, "full"; "wait_s",
             how long loops waited for batches; "handover_s", how long handing finished batches to loops
             took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
             to it, None without one; "transport", how batches come: "shm" or "tcp" from a server,

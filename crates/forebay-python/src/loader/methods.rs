@@ -302,7 +302,9 @@ impl PyLoader {
     /// dict
     ///     "images", "batches" and "bytes_read" of the pipeline, which works ahead; "fast_share", which
     ///     part of the decoded images, 0.0 to 1.0, is stored as fast images (`forebay pack --images`),
-    ///     None before the first one and while a server does not answer; "wait_s",
+    ///     None before the first one and while a server does not answer; "learned_seek_points", None where none are
+    ///     learned, else "samples" that were decoded with learned seek points, and over all loaders of the split in the
+    ///     process that decodes: "images" that have some, "bytes" that hold them, and whether the limit was reached, "full"; "wait_s",
     ///     how long loops waited for batches; "handover_s", how long handing finished batches to loops
     ///     took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
     ///     to it, None without one; "device_copy", how `forebay.torch` copied batches to a GPU: "registered" from the memory
@@ -364,6 +366,7 @@ impl PyLoader {
         all.set_item("images", stats.images)?;
         let fast_share = stats.fast_images as f64 / stats.decoded as f64;
         all.set_item("fast_share", (stats.decoded > 0).then_some(fast_share))?;
+        all.set_item("learned_seek_points", learned(py, stats.learned.as_ref())?)?;
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
@@ -490,4 +493,19 @@ fn storage<'py>(
     cache.set_item("miss_bytes", traffic.cache_miss_bytes)?;
     storage.set_item("cache", traffic.has_cache.then_some(cache))?;
     Ok(Some(storage))
+}
+
+fn learned<'py>(
+    py: Python<'py>,
+    learned: Option<&wire::LearnedPoints>,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let Some(learned) = learned else {
+        return Ok(None);
+    };
+    let counts = PyDict::new(py);
+    counts.set_item("samples", learned.samples)?;
+    counts.set_item("images", learned.images)?;
+    counts.set_item("bytes", learned.bytes)?;
+    counts.set_item("full", learned.full)?;
+    Ok(Some(counts))
 }

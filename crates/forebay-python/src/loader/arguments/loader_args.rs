@@ -79,6 +79,9 @@ fn machine(keywords: &mut Keywords<'_>, mut options: Options) -> PyResult<Option
     if let Some(given) = keywords.raw("_registry")?.filter(|given| !given.is_none()) {
         options.registry = Some(given.extract::<PyRef<'_, PyHostRegistry>>()?.registry());
     }
+    if let Some(bytes) = keywords.bytes("learn_seek_points")? {
+        options.learn_seek_points = bytes;
+    }
     let page_cache = keywords.text("page_cache")?;
     options.page_cache = super::page_cache(page_cache.as_deref().unwrap_or("keep"))?;
     Ok(options)
