@@ -1171,7 +1171,9 @@ class Loader:
             process that decodes: "images" that have some, "bytes" that hold them, and whether the limit was reached, "full"; "wait_s",
             how long loops waited for batches; "handover_s", how long handing finished batches to loops
             took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
-            to it, None without one; "transport", how batches come: "shm" or "tcp" from a server,
+            to it, None without one; "device_copy", how `forebay.torch` copied batches to a GPU: "registered" from the memory
+            that they were decoded into, or "pinned: ..." through pinned memory, with the reason, None without a GPU;
+            "transport", how batches come: "shm" or "tcp" from a server,
             None where they are made in this process; "stages", with "busy_s", "starved_s" (waiting
             for input), "blocked_s" (waiting for room) and "threads" of each, those of a server
             included; "bound", the bottleneck: "trainer" (the best case), "handover", "device", "decode", "neighbor",
