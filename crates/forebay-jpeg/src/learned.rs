@@ -68,7 +68,7 @@ impl LearnedPoints {
 /// ```
 /// use forebay_jpeg::{ImagePart, JpegDecoder, Learning, Region, SeekPoints};
 /// # use libjpeg_turbo_rs::{Encoder, PixelFormat};
-/// # let pixels: Vec<u8> = (0..300 * 400 * 3_u32).map(|i| (i * i >> 7) as u8).collect();
+/// # let pixels: Vec<u8> = (0..300 * 400 * 3_u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
 /// # let jpeg = Encoder::new(&pixels, 300, 400, PixelFormat::Rgb).encode().unwrap();
 ///
 /// let mut decoder = JpegDecoder::default();

@@ -90,9 +90,8 @@ impl LearnedSeekPoints {
         if old.is_some_and(|old| !points.replaces(old)) {
             return;
         }
-        let is_new = old.is_none();
         let capacity = match part.capacity() {
-            capacity if !is_new || part.len() < capacity => capacity,
+            capacity if old.is_some() || part.len() < capacity => capacity,
             capacity => (2 * capacity).max(7),
         };
         let freed = old.map_or(0, allocated) + table_bytes(part.capacity());
@@ -103,12 +102,15 @@ impl LearnedSeekPoints {
             self.is_full.store(true, ordering);
             return;
         }
-        let more = capacity - part.len();
-        if is_new {
-            part.reserve(more);
-            self.images.fetch_add(1, ordering);
+        // `insert` would make room in the table even for a record that is there.
+        if let Some(old) = part.get_mut(&record) {
+            *old = points;
+            return;
         }
+        let more = capacity - part.len();
+        part.reserve(more);
         part.insert(record, points);
+        self.images.fetch_add(1, ordering);
     }
 
     /// Returns the counters, with the number of samples that used points.
