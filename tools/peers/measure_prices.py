@@ -28,7 +28,7 @@ BLKIO = pathlib.Path("/sys/fs/cgroup/blkio")
 LEAST_ERROR = 0.05
 PACKS = {
     "as it is": ["--seek-points", "off"],
-    "seek points": ["--seek-points", "auto"],
+    "seek points (later epochs learn them)": ["--seek-points", "auto"],
     "fast images": ["--images", "fast"],
     "fast images without codes": ["--images", "fast-raw"],
     "images with short sides of 256 pixels, which are other pixels": ["--resize-short", "256", "--quality", "90", "--seek-points", "auto"],

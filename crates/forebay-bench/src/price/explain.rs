@@ -507,5 +507,7 @@ fn asked(options: &ExplainOptions, virtual_ranks: u64, transform: Transform) -> 
     asked.virtual_ranks = virtual_ranks;
     asked.threads = options.threads;
     asked.drop_last = false;
+    // All rounds are to cost what the first epoch costs.
+    asked.learn_seek_points = 0;
     asked
 }

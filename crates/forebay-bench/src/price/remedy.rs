@@ -110,7 +110,7 @@ const REMEDIES: &[Remedy] = &[
         storing: None,
     },
     stored(
-        "seek points",
+        "seek points (later epochs learn them)",
         "forebay convert --seek-points auto",
         Storing::SeekPoints,
     ),

@@ -70,7 +70,7 @@ fn ways_to_store_images_are_advised_if_they_save_time() {
     assert_eq!(images.len(), 2, "2 % are not worth it: {images:?}");
     assert!(
         images[0].starts_with(
-            "seek points: 2.00 ms instead of 4.00 ms for an image = 2.00x, 2.0 cores instead of \
+            "seek points (later epochs learn them): 2.00 ms instead of 4.00 ms for an image = 2.00x, 2.0 cores instead of \
              4.0, for 101.0 kB instead of 100.0 kB (+1.0 % bytes): "
         ),
         "{images:?}"
