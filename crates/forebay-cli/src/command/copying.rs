@@ -425,14 +425,12 @@ fn print(summary: &CopySummary, plan: &CopyPlan, outcome: Outcome, console: &Con
             .iter()
             .map(|split| split.records)
             .sum();
-        let at = if dataset.root.is_empty() {
-            "."
-        } else {
-            &dataset.root
+        let at = match dataset.root.as_str() {
+            "" => String::new(),
+            root => format!(" {}", printable(root)),
         };
         console.line(format!(
-            "  dataset {}: {}, fingerprint {}",
-            printable(at),
+            "  dataset{at} of {}, fingerprint {}",
             quantity::counted(records, "record", "records"),
             dataset.manifest.fingerprint,
         ));
