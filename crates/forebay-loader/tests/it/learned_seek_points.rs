@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use dataset::Recipe;
 use forebay_image::{
-    FastCoding, FastEncoder, Limits, RgbImage, TrainTransform, Transform, build_seek_points,
-    encode_jpeg, encode_png,
+    FastCoding, FastEncoder, Limits, TrainTransform, Transform, build_seek_points, encode_png,
 };
 use forebay_loader::{LearnedSeekPoints, LearnedStats, Loader, Mix, OnError, Options, Shuffle};
 use forebay_shard::{ShardFormat, Split};
@@ -18,16 +17,7 @@ const PROGRESSIVE: &[u8] = include_bytes!("../../../../testdata/formats/420-prog
 
 /// A JPEG of many rows of blocks, different for each record and dataset.
 fn jpeg(i: u64) -> Vec<u8> {
-    let (width, height) = (40 + i as u32, 300 + (i * 7 % 50) as u32);
-    let data = (0..width * height * 3)
-        .map(|at| (at.wrapping_mul(at ^ (i as u32 + 5)) >> 5) as u8)
-        .collect();
-    let picture = RgbImage {
-        width,
-        height,
-        data,
-    };
-    encode_jpeg(&picture, 90, false).unwrap()
+    dataset::jpeg(40 + i as u32, 300 + (i * 7 % 50) as u32, i as u32)
 }
 
 fn recipe(label: fn(u64) -> i64) -> Recipe {

@@ -3,9 +3,7 @@
 use crate::dataset;
 
 use dataset::Recipe;
-use forebay_image::{
-    EvalTransform, RgbImage, TrainTransform, Transform, build_seek_points, encode_jpeg,
-};
+use forebay_image::{EvalTransform, TrainTransform, Transform, build_seek_points};
 use forebay_loader::{Loader, Options, Shuffle};
 use forebay_shard::checksum::crc32c;
 use forebay_shard::{ExampleBuilder, image_record};
@@ -14,16 +12,7 @@ const RECORDS: u64 = 24;
 
 /// A JPEG of several rows of blocks, different for each record.
 fn jpeg(i: u64) -> Vec<u8> {
-    let (width, height) = (48 + i as u32, 40 + (i * 7 % 50) as u32);
-    let data = (0..width * height * 3)
-        .map(|at| (at.wrapping_mul(at ^ (i as u32 + 5)) >> 5) as u8)
-        .collect();
-    let picture = RgbImage {
-        width,
-        height,
-        data,
-    };
-    encode_jpeg(&picture, 90, false).unwrap()
+    dataset::jpeg(48 + i as u32, 40 + (i * 7 % 50) as u32, i as u32)
 }
 
 fn batches(recipe: &Recipe, transform: Transform) -> Vec<(Vec<u8>, Vec<i64>)> {

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use forebay_image::{Format, encode_png, sniff};
+use forebay_image::{Format, RgbImage, encode_jpeg, encode_png, sniff};
 use forebay_shard::manifest::{Manifest, ShardEntry, SplitEntry};
 use forebay_shard::{
     Codec, Dataset, ExampleBuilder, RecordMeta, ShardFormat, ShardWriter, Split, indexed, tfrecord,
@@ -14,6 +14,19 @@ use forebay_shard::{
 pub fn formats() -> impl Iterator<Item = (ShardFormat, Codec)> {
     let indexed = Codec::all().map(|codec| (ShardFormat::Indexed, codec));
     std::iter::once((ShardFormat::TfRecord, Codec::NONE)).chain(indexed)
+}
+
+/// Returns a JPEG of that size, different for each seed.
+pub fn jpeg(width: u32, height: u32, seed: u32) -> Vec<u8> {
+    let data = (0..width * height * 3)
+        .map(|at| (at.wrapping_mul(at ^ (seed + 5)) >> 5) as u8)
+        .collect();
+    let picture = RgbImage {
+        width,
+        height,
+        data,
+    };
+    encode_jpeg(&picture, 90, false).unwrap()
 }
 
 /// Parameters of a dataset.
