@@ -21,6 +21,7 @@ use super::task::Task;
 use crate::columns::{Columns, Placement, RecordContext};
 use crate::error::{Error, Result};
 use crate::labels::NO_LABEL;
+use crate::learned::LearnedSeekPoints;
 use crate::stats::{Activity, ThreadTime};
 use forebay_options::OnError;
 
@@ -244,20 +245,9 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
             is_fast,
         });
     }
-    let learned = match (&shared.learned, record.seek_points, format) {
-        (Some(learned), None, Some(Format::Jpeg)) => Some(&**learned),
-        _ => None,
-    };
-    let known = learned.and_then(|learned| learned.get(task.sample));
-    let learned = learned.filter(|learned| known.is_some() || !learned.is_full());
-    // The checksum of the record was computed already, and changes with the image.
-    let learning = Learning::new(known.as_ref(), task.extent.checksum(task.sample));
     let encoded = Encoded {
         bytes: record.image,
-        seek_points: match learned {
-            Some(_) => SeekPoints::Learning(&learning),
-            None => record.seek_points.into(),
-        },
+        seek_points: record.seek_points.into(),
     };
     let seed = SampleSeed {
         seed: options.seed,
@@ -265,14 +255,15 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
         sample: task.sample,
         occurrence: task.occurrence,
     };
-    let transformed = transform(shared, decoder, encoded, seed, task.slot.bytes(), &values);
+    let (out, checksum) = (task.slot.bytes(), task.extent.checksum(task.sample));
+    let transformed = match (&shared.learned, record.seek_points, format) {
+        (Some(learned), None, Some(Format::Jpeg)) => {
+            let learned = (&**learned, checksum);
+            learn(shared, learned, decoder, encoded, seed, out, &values)
+        }
+        _ => transform(shared, decoder, encoded, seed, out, &values),
+    };
     let (timing, tracking) = transformed.map_err(bad_image)?;
-    if learning.has_used() {
-        shared.telemetry.used_learned();
-    }
-    if let (Some(learned), Some(points)) = (learned, learning.into_learned()) {
-        learned.keep(task.sample, points, options.learn_seek_points);
-    }
     let columns = convert(Placement::Moved {
         map: &tracking.map,
         keep_empty_boxes: options.keep_empty_boxes,
@@ -288,6 +279,37 @@ fn decode(shared: &Shared, decoder: &mut Decoder, task: &mut Task, holds: bool) 
         timing,
         is_fast,
     })
+}
+
+/// Does the work of [`transform`] with the seek points that earlier epochs learned, and keeps those of this one. They
+/// belong to a record with this checksum.
+fn learn<'v>(
+    shared: &Shared,
+    (learned, checksum): (&LearnedSeekPoints, Option<u32>),
+    decoder: &mut Decoder,
+    encoded: Encoded<'_>,
+    seed: SampleSeed,
+    out: &mut [u8],
+    values: &'v [Option<ColumnValue<'_>>],
+) -> std::result::Result<(Timing, Tracking<'v>), ImageError> {
+    let known = learned.get(seed.sample);
+    if known.is_none() && learned.is_full() {
+        return transform(shared, decoder, encoded, seed, out, values);
+    }
+    // The checksum of the record was computed already, and changes with the image.
+    let learning = Learning::new(known.as_ref(), checksum);
+    let encoded = Encoded {
+        seek_points: SeekPoints::Learning(&learning),
+        ..encoded
+    };
+    let transformed = transform(shared, decoder, encoded, seed, out, values)?;
+    if learning.has_used() {
+        shared.telemetry.used_learned();
+    }
+    if let Some(points) = learning.into_learned() {
+        learned.keep(seed.sample, points, shared.options.learn_seek_points);
+    }
+    Ok(transformed)
 }
 
 /// Decodes and transforms an image into `out`, and returns how its pixels moved, for the boxes among `values`.
