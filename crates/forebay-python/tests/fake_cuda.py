@@ -18,7 +18,7 @@ class Driver:
         self.process = os.getpid()
         self.ranges: dict[int, int] = {}
         self.registrations = 0
-        # What a real driver would have answered with an error, or with a crash later.
+        # Calls that a real driver refuses, or that break it later.
         self.errors: list[str] = []
         self._lock = threading.Lock()
         # Contexts that are current, by thread: for threads of others a callback has no thread-local storage.
