@@ -3,9 +3,10 @@
 
     python tools/peers/bench_peer.py PEER IMAGES WORK --transform train|eval --threads N --seconds S --batch B
 
-Prints a line of JSON: images/s of whole batches taken during S seconds after a warm-up, the seconds from before the
-peer's import to its first batch, the time of `next` when a batch had every chance to be ready (for loaders that work
-ahead), and the peak of resident memory, worker processes included.
+Prints a line of JSON: images/s of whole batches taken during S seconds after a warm-up, the processor time of an image
+in that time, the seconds from before the peer's import to its first batch, the time of `next` when a batch had every
+chance to be ready (for loaders that work ahead), and the peak of resident memory. Time and memory include worker
+processes.
 
 Every peer gives uint8 batches of 224 x 224, with labels where it has them. Peers that decode bytes get random crops from
 the one function here, drawn as torchvision draws them; the others have the same distribution of their own.
@@ -90,14 +91,15 @@ def box_of(args, width, height):
 # ---- peers: each gives batches for ever -----------------------------------------------------------
 
 
-def forebay(args, form="indexed"):
+def forebay(args, form="indexed", **options):
     import forebay
 
     train = args.transform == "train"
     transform = forebay.TrainTransform(SIZE) if train else forebay.EvalTransform(SIZE, resize=RESIZE)
     loader = forebay.Loader(
-        args.work / form, batch_size=args.batch, transform=transform, shuffle=True, drop_last=True, threads=args.threads
-    )
+        args.work / form, batch_size=args.batch, transform=transform, shuffle=True, drop_last=True, threads=args.threads,
+        **options,
+    )  # fmt: skip
     while True:
         for images, _labels in loader:
             yield images
@@ -105,11 +107,16 @@ def forebay(args, form="indexed"):
 
 # Forebay from other forms of the same images, below the working directory.
 FOREBAY_FORMS = {
-    "forebay-plain": "plain",
+    "forebay-learned": "plain",
     "forebay-fast": "fast",
     "forebay-fast-raw": "fast-raw",
     **{f"forebay-{form}": f"{form}-index" for form in ("webdataset", "mds", "parquet", "arrayrecord")},
 }
+
+
+def forebay_plain(args):
+    """As in every first epoch: without what the loader learns of the images."""
+    return forebay(args, "plain", learn_seek_points=0)
 
 
 def forebay_torch(args):
@@ -435,7 +442,29 @@ def spdl(args):
 
 
 # Loaders that prefetch batches.
-AHEAD = {"forebay", "forebay-plain", "forebay-torch", "tfdata", "tfdata-fast", "dali", "torch-dataloader", "datago"}
+AHEAD = {
+    "forebay", "forebay-plain", *FOREBAY_FORMS, "forebay-torch", "tfdata", "tfdata-fast", "dali", "torch-dataloader", "datago",
+}  # fmt: skip
+
+
+def workers():
+    """The folders in /proc of the worker processes that run now."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if f"PPid:\t{os.getpid()}\n" in (folder / "status").read_text():
+                yield folder
+        except OSError:
+            continue
+
+
+def cpu_seconds():
+    """Processor time of this process and of its workers since they began."""
+    ticks = 0
+    for folder in workers():
+        # After the name, which may hold spaces: user time and system time are the 12th and 13th words.
+        words = (folder / "stat").read_text().rpartition(")")[2].split()
+        ticks += int(words[11]) + int(words[12])
+    return sum(os.times()[:2]) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main():
@@ -462,10 +491,10 @@ def main():
     until, images = time.perf_counter() + args.seconds, 0
     while time.perf_counter() < until and images < total:
         images += len(next(batches))
-    images, began = 0, time.perf_counter()
+    images, used, began = 0, cpu_seconds(), time.perf_counter()
     while (spent := time.perf_counter() - began) < args.seconds:
         images += len(next(batches))
-    rate = images / spent
+    rate, used = images / spent, cpu_seconds() - used
 
     hand_over = None
     if args.peer in AHEAD:
@@ -478,19 +507,13 @@ def main():
             times.append(time.perf_counter() - began)
         hand_over = statistics.median(times) * 1e6
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The peak of one worker, for as many as there are; known once they have ended.
-    workers = 0
-    if args.peer == "torch-dataloader":
-        for status in glob.glob("/proc/[0-9]*/status"):
-            try:
-                text = pathlib.Path(status).read_text()
-            except OSError:
-                continue
-            if f"PPid:\t{os.getpid()}\n" in text:
-                workers += next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM"))
+    peaks = 0
+    for folder in workers():
+        lines = (folder / "status").read_text().splitlines()
+        peaks += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     print(json.dumps({
-        "images_per_s": rate, "first_batch_s": first, "hand_over_us": hand_over,
-        "rss_mib": (own + workers) / 1024,
+        "images_per_s": rate, "cpu_us": used / images * 1e6, "first_batch_s": first, "hand_over_us": hand_over,
+        "rss_mib": (own + peaks) / 1024,
     }), flush=True)  # fmt: skip
     # Threads of some peers do not end by themselves.
     os._exit(0)

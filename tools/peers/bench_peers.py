@@ -15,13 +15,21 @@ release profile, unless --forebay names an interpreter that has it. Each round r
 its own pinned to as many cores as threads, in turns, so that a disturbance meets all alike. What each peer
 does, and with which settings, is in tools/peers/bench_peer.py.
 
-Prints Markdown, with medians over the rounds; progress goes to stderr. --json FILE keeps every run.
+Prints Markdown: the processor, and for each transform and number of threads the medians over the rounds. Ratios are
+those of two runs of one round: their median, lowest and highest. The last table compares each form of Forebay's data with
+the faster tf.data of each round. Progress goes to stderr. --json FILE keeps every run.
+
+The forms of Forebay's data beside tf.data, with one thread and two:
+
+    python3 tools/peers/bench_peers.py IMAGES --transforms train --rounds 7 \\
+        --peers forebay-plain,forebay-learned,forebay,forebay-fast,forebay-fast-raw,tfdata,tfdata-fast
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -30,14 +38,15 @@ import sys
 import tempfile
 import venv
 
-from common import ROOT, STREAMING, environment, pinned, pip, say
+from common import ROOT, STREAMING, environment, pinned, pip, processor, say
 
 WORKER = ROOT / "tools/peers/bench_peer.py"
 
 # Peer: what pip installs for it, and what a reader has to know about its pixels and settings.
 PEERS = {
     "forebay": ([], "antialiased, Pillow's pixels, checksums verified, seek points as pack makes them"),
-    "forebay-plain": ([], "as above, packed with --seek-points off"),
+    "forebay-plain": ([], "as above, packed with --seek-points off: the first epoch of plain JPEGs"),
+    "forebay-learned": ([], "as above, with the seek points that the loader learned in the epoch before"),
     "forebay-torch": (["torch"], "forebay.torch.Loader, float32 normalised on the CPU as a GPU would do it"),
     "tfdata": (["tensorflow-cpu"], "TFRecord, decode_and_crop_jpeg, default options, not antialiased"),
     "tfdata-fast": (["tensorflow-cpu"], "as above with the fast DCT and plain upsampling"),
@@ -123,29 +132,60 @@ def run(python: str, peer: str, transform: str, threads: int, args: argparse.Nam
     return json.loads(done.stdout.splitlines()[-1])
 
 
+TFDATA = {"tfdata", "tfdata-fast"}
+
+
+def spread(values: list[float]) -> str:
+    """The median, and the lowest and highest if there are several."""
+    middle = f"{statistics.median(values):.2f}x"
+    return f"{middle} ({min(values):.2f} - {max(values):.2f})" if len(values) > 1 else middle
+
+
 def table(runs: list[dict], transform: str, threads: int) -> list[str]:
     """A row a peer, the fastest first."""
     mine = [run for run in runs if (run["transform"], run["threads"]) == (transform, threads)]
-    peers = {run["peer"] for run in mine}
+    rows = {peer: [run for run in mine if run["peer"] == peer] for peer in {run["peer"] for run in mine}}
+    rounds = {run["round"]: run["images_per_s"] for run in rows.get("forebay", [])}
 
     def median(peer: str, what: str) -> float | None:
-        values = [run[what] for run in mine if run["peer"] == peer and run[what] is not None]
+        values = [run[what] for run in rows[peer] if run[what] is not None]
         return statistics.median(values) if values else None
 
-    rates = {peer: median(peer, "images_per_s") for peer in peers}
     name = {"train": "RandomResizedCrop(224) + flip", "eval": "Resize(256) + CenterCrop(224)"}[transform]
     out = [f"\n{name}, {threads} thread{'s' * (threads > 1)}:\n"]
-    out.append("| | images/s | lowest - highest | Forebay is | first batch, s | hand-over, us a batch | RSS, MiB |")
-    out.append("| --- | --- | --- | --- | --- | --- | --- |")
-    for peer in sorted(peers, key=lambda peer: -rates[peer]):
-        each = [run["images_per_s"] for run in mine if run["peer"] == peer]
-        ratio = f"{rates['forebay'] / rates[peer]:.2f}x" if "forebay" in rates and peer != "forebay" else ""
+    out.append("| | images/s | lowest - highest | Forebay is | CPU, us an image | first batch, s | hand-over, us a batch | RSS, MiB |")
+    out.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for peer in sorted(rows, key=lambda peer: -(median(peer, "images_per_s") or 0)):
+        each = [run["images_per_s"] for run in rows[peer]]
+        ratios = [rounds[run["round"]] / run["images_per_s"] for run in rows[peer] if run["round"] in rounds]
         hand = median(peer, "hand_over_us")
         out.append(
-            f"| {peer} | {rates[peer]:,.0f} | {min(each):,.0f} - {max(each):,.0f} | {ratio} | "
-            f"{median(peer, 'first_batch_s'):.2f} | {'' if hand is None else f'{hand:,.0f}'} | "
-            f"{median(peer, 'rss_mib'):,.0f} |"
+            f"| {peer} | {median(peer, 'images_per_s'):,.0f} | {min(each):,.0f} - {max(each):,.0f} | "
+            f"{spread(ratios) if ratios and peer != 'forebay' else ''} | {median(peer, 'cpu_us'):,.0f} | "
+            f"{median(peer, 'first_batch_s'):.2f} | {'' if hand is None else f'{hand:,.0f}'} | {median(peer, 'rss_mib'):,.0f} |"
         )
+    return out
+
+
+def beside_tfdata(runs: list[dict]) -> list[str]:
+    """Forebay's rates by those of the faster tf.data of the same round: a row a form of the data, a column a case."""
+    cases: dict[tuple[str, int], dict[int, float]] = {}
+    for run in runs:
+        if run["peer"] in TFDATA:
+            rounds = cases.setdefault((run["transform"], run["threads"]), {})
+            rounds[run["round"]] = max(run["images_per_s"], rounds.get(run["round"], 0.0))
+    if not cases:
+        return []
+    out = ["\nBeside the faster tf.data:\n"]
+    out.append("| | " + " | ".join(f"{transform}, {threads} thread{'s' * (threads > 1)}" for transform, threads in cases) + " |")
+    out.append("| --- " * (len(cases) + 1) + "|")
+    for peer in dict.fromkeys(run["peer"] for run in runs if run["peer"] not in TFDATA and run["peer"].startswith("forebay")):
+        ratios = [
+            [run["images_per_s"] / rounds[run["round"]] for run in runs
+             if (run["peer"], run["transform"], run["threads"]) == (peer, *case) and run["round"] in rounds]
+            for case, rounds in cases.items()
+        ]  # fmt: skip
+        out.append(f"| {peer} | " + " | ".join(spread(each) if each else "" for each in ratios) + " |")
     return out
 
 
@@ -187,7 +227,8 @@ def main() -> int:
             pythons[peer] = str(python)
         else:
             missing[peer] = reason
-    runs = []
+    runs: list[dict] = []
+    load = os.getloadavg()[0]
     for number in range(args.rounds):
         for transform in args.transforms.split(","):
             for threads in map(int, args.threads.split(",")):
@@ -198,10 +239,13 @@ def main() -> int:
                         del pythons[peer]
                         continue
                     say(f"round {number + 1}, {transform}, {threads} threads, {peer}: {measured['images_per_s']:.0f}")
-                    runs.append({"peer": peer, "transform": transform, "threads": threads, **measured})
+                    case = {"round": number, "peer": peer, "transform": transform, "threads": threads}
+                    runs.append({**case, **measured})
+    print(f"\n{processor()}; the machine's load before the first round was {load:.1f}.")
     for transform in args.transforms.split(","):
         for threads in map(int, args.threads.split(",")):
             print("\n".join(table(runs, transform, threads)))
+    print("\n".join(beside_tfdata(runs)))
     print(f"\nBatches of {args.batch}, medians of {args.rounds} rounds.\n")
     for peer in wanted:
         text = f"not to be had here: {missing[peer]}" if peer in missing else PEERS[peer][1]

@@ -32,6 +32,16 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def processor() -> str:
+    """The processor, its number of usable cores, and the widest of the instruction sets that decoders have code for."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    flags = fields.get("flags", "").split()
+    sets = {"avx512_vbmi2": "AVX-512 with VBMI2", "avx512f": "AVX-512", "avx2": "AVX2"}
+    widest = next((text for flag, text in sets.items() if flag in flags), "no AVX2")
+    return f"{fields.get('model name', 'unknown processor')}, {len(os.sched_getaffinity(0))} cores, {widest}"
+
+
 def pip(python: pathlib.Path) -> list[str]:
     """The beginning of a command that installs into the environment of an interpreter, which needs no pip."""
     return [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
