@@ -10,6 +10,7 @@ pub mod random;
 pub mod read;
 pub mod replay;
 pub mod report;
+mod scaling;
 pub mod storage;
 pub mod stream;
 

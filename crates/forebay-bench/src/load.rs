@@ -13,6 +13,7 @@ use crate::Result;
 use crate::cold::{Cold, Evictor};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::{footprint, open};
+use crate::scaling::{Point, lines, machine, physical_cores};
 
 /// Options of [`load`].
 #[derive(Debug, Clone)]
@@ -42,8 +43,8 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
     let split = open(root, options.split.as_deref())?;
     // Bytes that the last run read.
     let read = &Cell::new(0);
-    // Stages of the last run of each alternative, by its number.
-    let accounts: RefCell<BTreeMap<usize, Vec<String>>> = RefCell::default();
+    // Counters of the last run of each alternative, by its number.
+    let counted: RefCell<BTreeMap<usize, Stats>> = RefCell::default();
     let mut alternatives = Vec::new();
     for (name, transform) in &options.transforms {
         for &threads in &options.threads {
@@ -53,13 +54,11 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
                 if threads == 1 { "" } else { "s" }
             );
             let files = footprint(&split);
-            let (accounts, number, title) = (&accounts, alternatives.len(), name.clone());
+            let (counted, number) = (&counted, alternatives.len());
             let run = move || {
                 let (sample, stats, bytes) = epochs(&split, &transform, threads, options)?;
                 read.set(bytes);
-                accounts
-                    .borrow_mut()
-                    .insert(number, account(&title, &stats));
+                counted.borrow_mut().insert(number, stats);
                 Ok(sample)
             };
             let one = Alternative::here(name, "images/s", run);
@@ -73,10 +72,48 @@ pub fn load(root: &Path, options: &LoadOptions) -> Result<BenchReport> {
         options.options.batch_size
     );
     let mut report = side_by_side(title, options.runs, alternatives)?;
-    report
-        .notes
-        .extend(accounts.into_inner().into_values().flatten());
+    let counted = counted.into_inner();
+    for (row, stats) in report.rows.iter().zip(counted.values()) {
+        report.notes.extend(account(&row.name, stats));
+    }
+    if options.threads.len() > 1 {
+        explain_scaling(&mut report, options, &counted);
+    }
     Ok(report)
+}
+
+/// Adds the efficiency of each number of threads to its row, and the reasons for low ones to the notes.
+fn explain_scaling(
+    report: &mut BenchReport,
+    options: &LoadOptions,
+    counted: &BTreeMap<usize, Stats>,
+) {
+    // 0 threads stands for as many as there are cores; the loader counts those that it has.
+    let threads = |number: usize| counted[&number].decode.threads;
+    let numbers = 0..options.threads.len();
+    let machine = machine(&numbers.clone().map(threads).collect::<Vec<_>>());
+    for (transform, (name, _)) in options.transforms.iter().enumerate() {
+        let mut points: Vec<(usize, Point)> = numbers
+            .clone()
+            .map(|number| {
+                let row = transform * options.threads.len() + number;
+                let point = Point {
+                    threads: threads(row),
+                    images_per_s: report.rows[row].median,
+                    stats: counted[&row].clone(),
+                    machine: machine[number],
+                };
+                (row, point)
+            })
+            .collect();
+        points.sort_by_key(|(_, point)| point.threads);
+        let (rows, points): (Vec<usize>, Vec<Point>) = points.into_iter().unzip();
+        for (row, point) in rows.into_iter().zip(&points) {
+            let efficiency = point.efficiency(&points[0]);
+            report.rows[row].extra.insert("efficiency", efficiency);
+        }
+        report.notes.extend(lines(name, &points, physical_cores()));
+    }
 }
 
 /// Returns the busy and waiting times of each stage of a run, and its bottleneck.

@@ -51,7 +51,7 @@ enum What {
     Pack(files::Pack),
     /// Records in order and at random, checksums verified, beside plain reads of the files
     Read(files::Read),
-    /// Decoded batches in process, by number of threads
+    /// Decoded batches in process, by number of threads, and what limits more threads
     Loader(loader::LoaderArgs),
     /// The reads of an epoch without the loader, as records and as single files, beside the loader
     ///
