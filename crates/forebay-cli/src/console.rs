@@ -50,8 +50,13 @@ pub struct Console {
     summarised: Arc<AtomicBool>,
     /// Whether stderr is a log of JSON objects.
     json_log: Arc<AtomicBool>,
+    /// Takes the events instead of stdout, with warnings, errors and progress among them; nothing is printed then.
+    events: Option<Events>,
     program: String,
 }
+
+/// Takes one event: a line of JSON without its end.
+pub(crate) type Events = Arc<dyn Fn(String) + Send + Sync>;
 
 impl Console {
     /// Decides where and how output goes; `program` is the name that the user called.
@@ -82,6 +87,26 @@ impl Console {
             interrupt: Arc::new(Interrupt::listen()),
             summarised: Arc::new(AtomicBool::new(false)),
             json_log: Arc::default(),
+            events: None,
+            program: program_name(program),
+        }
+    }
+
+    /// Creates a console for a program that takes the events, and sets `stop` where a user would press Ctrl-C.
+    pub(crate) fn of_events(program: &OsStr, events: Events, stop: Arc<AtomicBool>) -> Self {
+        Self {
+            json: true,
+            quiet: 2,
+            verbose: 0,
+            results: Paint::new(false),
+            notes: Paint::new(false),
+            show_bars: false,
+            bars: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
+            stdout_error: Arc::default(),
+            interrupt: Arc::new(Interrupt::of_flag(stop)),
+            summarised: Arc::default(),
+            json_log: Arc::default(),
+            events: Some(events),
             program: program_name(program),
         }
     }
@@ -177,6 +202,9 @@ impl Console {
         let line = serde_json::to_string(&line).unwrap_or_else(|error| {
             json!({"type": "error", "message": error.to_string()}).to_string()
         });
+        if let Some(events) = &self.events {
+            return events(line);
+        }
         self.stdout(|out| writeln!(out, "{line}"));
     }
 
@@ -210,7 +238,9 @@ impl Console {
 
     /// Prints a warning, which `-qq` hides.
     pub(crate) fn warning(&self, text: impl AsRef<str>) {
-        if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
+        if self.events.is_some() {
+            self.event("warning", &json!({"message": text.as_ref()}));
+        } else if self.quiet < 2 && !self.logged("warning", "warning", text.as_ref(), None) {
             self.stderr(&format!(
                 "{} {}",
                 self.notes.yellow("warning:"),
@@ -233,13 +263,15 @@ impl Console {
         } else {
             (self.notes.red("error:"), "error")
         };
-        if !self.logged("error", kind, failure.message(), failure.hint_line()) {
+        let is_told = self.events.is_some()
+            || self.logged("error", kind, failure.message(), failure.hint_line());
+        if !is_told {
             self.stderr(&format!("{word} {failure}"));
             if let Some(hint) = failure.hint_line() {
                 self.stderr(&format!("{} {hint}", self.notes.cyan("hint:")));
             }
         }
-        if self.summarised.load(Ordering::Relaxed) {
+        if self.summarised.load(Ordering::Relaxed) && self.events.is_none() {
             // The summary is the last event, and reports the failure.
             return;
         }
@@ -261,7 +293,13 @@ impl Console {
 
     /// Starts a bar on the terminal for `total` bytes or items; invisible if bars are off.
     pub fn bar(&self, stage: &str, total: Option<u64>) -> Bar {
-        Bar::start(&self.bars, stage, total, self.notes.is_on())
+        Bar::start(
+            &self.bars,
+            stage,
+            total,
+            self.notes.is_on(),
+            self.events.clone(),
+        )
     }
 
     /// Minimum interval between progress events with `--json`.

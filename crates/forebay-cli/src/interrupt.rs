@@ -53,6 +53,16 @@ impl Interrupt {
         }
     }
 
+    /// Creates an interrupt without signals, for a program that sets `asked` itself.
+    pub(crate) fn of_flag(asked: Arc<AtomicBool>) -> Self {
+        Self {
+            asked,
+            at_once: Arc::default(),
+            listening: None,
+            ids: Vec::new(),
+        }
+    }
+
     /// Makes the first signal set the flag only. From here on, the command checks the flag.
     pub fn answer(&self) -> &Self {
         self.at_once.store(false, Ordering::SeqCst);
@@ -93,9 +103,8 @@ impl Interrupt {
         let Some(mut listening) = self.listening.as_ref() else {
             // There is nothing to wait on, so the next signal must end the process.
             self.at_once.store(true, Ordering::SeqCst);
-            loop {
-                std::thread::park();
-            }
+            while !self.wait_for(Duration::from_secs(60)) {}
+            return;
         };
         let mut byte = [0];
         while !self.is_asked() {

@@ -47,4 +47,4 @@ mod tfrecord_names;
 pub use cached_index::{CachedIndex, cached_index};
 pub use input::why_no_dataset;
 pub use quantity::parse_size;
-pub use run::{command, main_from};
+pub use run::{command, main_from, run_with_events};

@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::json;
 
+use crate::console::Events;
 use crate::paint::printable;
 use crate::quantity;
 
@@ -17,6 +19,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(8);
 /// A bar on stderr, for as long as it lives.
 pub struct Bar {
     bar: ProgressBar,
+    events: Option<Events>,
     state: Mutex<State>,
 }
 
@@ -35,6 +38,7 @@ impl Bar {
         stage: &str,
         total: Option<u64>,
         colours: bool,
+        events: Option<Events>,
     ) -> Self {
         let bar = bars.add(ProgressBar::new(total.unwrap_or(0)));
         bar.set_style(style(total.is_some(), colours));
@@ -44,6 +48,7 @@ impl Bar {
         }
         Self {
             bar,
+            events,
             state: Mutex::new(State {
                 drawn: None,
                 marks: Vec::new(),
@@ -63,7 +68,7 @@ impl Bar {
     /// Shows the progress. `position` is in the unit of the total, from which the time left is computed. `things`, with a noun
     /// whose plural ends with s, and `bytes` are shown with their rates.
     pub(crate) fn update(&self, position: u64, things: u64, noun: &str, bytes: u64) {
-        if self.bar.is_hidden() {
+        if self.bar.is_hidden() && self.events.is_none() {
             return;
         }
         let Ok(mut state) = self.state.lock() else {
@@ -74,6 +79,12 @@ impl Bar {
             return;
         }
         state.drawn = Some(now);
+        if let Some(events) = &self.events {
+            let stage = self.bar.prefix();
+            let event = json!({"type": "bar", "stage": stage, "position": position, "total": state.total,
+                "items": things, "unit": noun, "bytes": bytes});
+            return events(event.to_string());
+        }
         state.marks.push((now, bytes, things));
         while state.marks.len() > 2 && now - state.marks[1].0 > RATE_WINDOW {
             state.marks.remove(0);

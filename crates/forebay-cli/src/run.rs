@@ -1,7 +1,8 @@
 //! Runs a command line from arguments to exit code: parses, runs and reports.
 
 use std::ffi::{OsStr, OsString};
-use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
@@ -84,11 +85,39 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     conclude(&console, |console| cli.command.run(console))
 }
 
+/// Runs the command line `args`, which starts with the program name, for a program: prints nothing, and passes the events of
+/// `--json` to `events`, each a line of JSON, with warnings (`warning`), errors (`error`) and progress (`bar`) among them.
+/// Setting `stop` stops the command as Ctrl-C does. Returns the exit code, as [`main_from`].
+pub fn run_with_events(
+    args: &[OsString],
+    events: impl Fn(String) + Send + Sync + 'static,
+    stop: Arc<AtomicBool>,
+) -> i32 {
+    let program = args
+        .first()
+        .map_or(OsStr::new("forebay"), OsString::as_os_str);
+    let console = Console::of_events(program, Arc::new(events), stop);
+    match parse(args) {
+        Ok(cli) => report(&console, cli.command.run(&console)),
+        Err(error) => {
+            // The first paragraph says what is wrong, without the usage of the command line.
+            let text = error.to_string();
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let what = what.trim_start_matches("error: ").replace('\n', " ");
+            report(&console, Err(Failure::usage(what)))
+        }
+    }
+}
+
 /// Runs a command, reports its failure, and returns the exit code.
 pub fn conclude(console: &Console, run: impl FnOnce(&Console) -> Result<Outcome, Failure>) -> i32 {
     let log = console.clone();
     forebay_store::on_long_wait(move |line| log.warning(line));
-    let result = run(console);
+    report(console, run(console))
+}
+
+/// Reports the failure of a command, and returns the exit code.
+fn report(console: &Console, result: Result<Outcome, Failure>) -> i32 {
     console.clear_progress();
     if let Err(failure) = &result {
         console.failure(failure);
