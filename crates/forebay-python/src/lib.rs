@@ -8,6 +8,7 @@ mod array;
 mod batch;
 mod checkpoint;
 mod column;
+mod command;
 mod dataset;
 mod device;
 mod failure;
@@ -77,5 +78,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(loader::_bytes, module)?)?;
     module.add_class::<writer::PyDatasetWriter>()?;
     module.add_function(wrap_pyfunction!(_main, module)?)?;
+    module.add_function(wrap_pyfunction!(command::_run, module)?)?;
+    module.add_function(wrap_pyfunction!(command::_command_options, module)?)?;
     Ok(())
 }

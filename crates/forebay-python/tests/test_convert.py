@@ -130,7 +130,7 @@ def test_columns_are_chosen_renamed_and_keyed(tmp_path: pathlib.Path) -> None:
     [
         ([], {}, forebay.OptionError, "no samples"),
         ([{"x": object()}], {}, forebay.OptionError, "column 'x' cannot be told"),
-        ("path", {}, forebay.OptionError, "forebay convert"),
+        ("path", {}, forebay.OptionError, "forebay.convert_files"),
         ({"a": dicts(), "b": [{"image": png(4, 4, 1)}]}, {}, forebay.OptionError, "other features"),
         ({"a": dicts()}, {"split": "b"}, forebay.OptionError, "no 'b'"),
         ([(1, 2, 3)], {"features": {"x": "int"}}, forebay.SampleError, "found 3 values"),

@@ -152,6 +152,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     write_columns(root, [path.read_bytes() for path in jpegs])
     for name in ("photos", "sketches"):
         (root / name).symlink_to(root / "packed")
+    (root / "data/photos").symlink_to(root / "images/data/imagenet")
     return root
 
 
@@ -181,7 +182,6 @@ def write_columns(root: pathlib.Path, images: list[bytes]) -> None:
 def foreign(place: pathlib.Path) -> pathlib.Path:
     """The directory with the images of `data/imagenet` in the formats of other libraries."""
     data = place / "data"
-    (data / "photos").symlink_to(place / "images/data/imagenet")
     for name, options in {
         "imagenet-wds": ["--format", "webdataset", "--shards", "2"],
         "imagenet-mds": ["--format", "mds"],

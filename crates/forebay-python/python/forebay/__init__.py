@@ -4,6 +4,7 @@
 - `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
   what becomes of each image; `KeepEncoded` leaves it encoded.
+- `pack`, `convert_files`, `index`, `verify`, `inspect` and `export` do what commands of the command line do.
 - `Writer` writes a dataset sample by sample, and `convert` one of torch, Hugging Face or your own.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
@@ -20,6 +21,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch, TorchBatch
+from forebay._command import Summary
+from forebay._commands import convert_files, export, index, inspect, pack, verify
 from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
 from forebay._convert import convert
 from forebay._digest import EpochDigest
@@ -28,6 +31,7 @@ from forebay._errors import (
     CheckpointError,
     CheckpointExistsError,
     ClosedError,
+    CommandError,
     ConvertError,
     CorruptCheckpointError,
     CorruptRecordError,
@@ -94,6 +98,7 @@ __all__ = [
     "CheckpointExistsError",
     "ClosedError",
     "ColorJitter",
+    "CommandError",
     "ConvertError",
     "CorruptCheckpointError",
     "CorruptRecordError",
@@ -138,6 +143,7 @@ __all__ = [
     "ShardError",
     "StateError",
     "StorageError",
+    "Summary",
     "TensorBatch",
     "Tensors",
     "Text",
@@ -149,7 +155,13 @@ __all__ = [
     "Writer",
     "__version__",
     "convert",
+    "convert_files",
+    "export",
+    "index",
+    "inspect",
     "open",
+    "pack",
+    "verify",
 ]
 
 # Classes are named by the module that users import them from, where pickle looks for them.

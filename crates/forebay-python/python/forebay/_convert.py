@@ -65,7 +65,7 @@ def convert(
     Parameters
     ----------
     dataset : object
-        The dataset.
+        The dataset. For files there is `convert_files`.
     location : str or os.PathLike
         A directory, or a place in a store, as of `Writer`.
     features : dict of str to str, optional
@@ -108,7 +108,7 @@ def convert(
     """
     count("workers", workers, 0, "to read the dataset in")
     if isinstance(dataset, str | bytes | os.PathLike):
-        raise OptionError("dataset: expected a dataset, found a path; files are converted by the command `forebay convert`")
+        raise OptionError("dataset: expected a dataset, found a path; forebay.convert_files converts files")
     renamed = dict(rename or {})
     parts = [_Part.of(data, name, features, renamed, options.get("classes")) for name, data in _splits(dataset, split)]
     if not parts:

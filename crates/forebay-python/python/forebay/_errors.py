@@ -7,6 +7,7 @@ where it is not known), and survive pickling, so that they cross processes.
 from __future__ import annotations
 
 import builtins
+from typing import Any
 
 
 class Error(Exception):
@@ -68,6 +69,24 @@ class StorageError(ShardError):
 
     The message says what was tried, how often and how long. Attributes as `ShardError`.
     """
+
+
+class CommandError(Error):
+    """A command that failed, such as `forebay.verify` of a damaged dataset.
+
+    Attributes
+    ----------
+    command : str
+        Its name.
+    exit_code : int
+        What it exits with on the command line.
+    summary : Summary or None
+        What it did and found, if it came so far.
+    """
+
+    command: str | None = None
+    exit_code: int | None = None
+    summary: dict[str, Any] | None = None
 
 
 class ImageError(Error):

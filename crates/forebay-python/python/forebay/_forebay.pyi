@@ -1,6 +1,6 @@
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, TypedDict, final, overload
 
@@ -44,7 +44,9 @@ __all__ = [
     "_checkpoint_list",
     "_checkpoint_pin",
     "_checkpoint_share",
+    "_command_options",
     "_main",
+    "_run",
     "_op_schemas",
     "_reopen",
     "open",
@@ -114,6 +116,8 @@ def _check_transform(transform: _Op, /) -> dict[str, Any]: ...
 def _op_schemas() -> str: ...
 def _bytes(option: str, given: int | str | None, /) -> int | None: ...
 def _main(args: Sequence[str]) -> int: ...
+def _run(args: Sequence[str], on_event: Callable[[str], object]) -> int: ...
+def _command_options(name: str) -> list[tuple[str, str, str, str, list[str]]]: ...
 
 def _checkpoint_area() -> pathlib.Path: ...
 def _checkpoint_latest(
