@@ -61,8 +61,9 @@ const OPTION_VARIABLES: [&str; 8] = [
     "staging-bytes",
 ];
 
-/// Variables that the libraries read, for connections to servers.
-const LIBRARY_VARIABLES: [&str; 6] = [
+/// Variables that the libraries read.
+const LIBRARY_VARIABLES: [&str; 7] = [
+    "FOREBAY_SIMD",
     "FOREBAY_TLS_CA",
     "FOREBAY_TLS_CLIENT_CERT",
     "FOREBAY_TLS_CLIENT_KEY",

@@ -43,6 +43,7 @@ mod error;
 mod fast;
 mod general;
 mod header;
+mod instructions;
 mod learned;
 mod limits;
 mod markers;
@@ -69,6 +70,7 @@ pub use region::{Region, RgbImage};
 pub mod internals {
     pub use crate::decoder::Decoders;
     pub use crate::header::decoded_bytes_per_pixel;
+    pub use crate::instructions::may_use_avx512;
     pub use crate::markers::{DHT, DQT, DRI, EOI, EXIF, SOF2, SOS, Segment, scans, segment};
     pub use crate::region::RegionJob;
     pub use crate::rows::{Memory, Room, Rows};

@@ -13,6 +13,7 @@ use super::STRIP;
 use super::axis::{Axis, DIGIT_BITS, GROUP, Source};
 use super::{HALF, PRECISION_BITS};
 use crate::output::Layout;
+use forebay_jpeg::internals::may_use_avx512;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -41,7 +42,8 @@ pub(super) struct Lines {
 
 /// Returns whether this processor has the required features.
 pub(super) fn is_there() -> bool {
-    is_x86_feature_detected!("avx512f")
+    may_use_avx512()
+        && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vnni")
 }

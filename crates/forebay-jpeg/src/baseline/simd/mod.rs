@@ -27,6 +27,8 @@ use super::entropy::{self, PAIR, Read, Reader, Slot, Tables, Walk, Way};
 use super::header::Steps;
 use super::lane::{self, Lane};
 use super::{color, idct, scaled, upsample};
+#[cfg(target_arch = "x86_64")]
+use crate::instructions::may_use_avx512;
 
 /// The instructions that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +96,10 @@ impl Level {
             && is_x86_feature_detected!("lzcnt")
         {
             kinds[1] = Some(Kind::Avx2);
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            if may_use_avx512()
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+            {
                 kinds[2] = Some(Kind::Avx512);
             }
         }

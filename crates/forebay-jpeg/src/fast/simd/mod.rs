@@ -68,7 +68,8 @@ impl Level {
             && is_x86_feature_detected!("popcnt")
         {
             kinds[1] = Some(Kind::Bmi2);
-            if is_x86_feature_detected!("avx512f")
+            if crate::instructions::may_use_avx512()
+                && is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
