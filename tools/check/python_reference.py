@@ -19,7 +19,7 @@ import re
 import sys
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
-ADAPTERS = ("torch", "jax", "tf", "checkpoint")
+ADAPTERS = ("torch", "jax", "tf", "metrics", "checkpoint")
 DATASETS = ("open", "Dataset", "Record")
 WRITING = ("Writer", "convert", "WriteSummary")
 LOADERS = (

@@ -8,6 +8,7 @@
 - `Writer` writes a dataset sample by sample, and `convert` one of torch, Hugging Face or your own.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
+- `forebay.metrics` gives the waits of loaders to Prometheus.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
 - `Error` is the base of every exception raised on purpose.
 
@@ -173,12 +174,13 @@ TorchBatch.__module__ = "forebay.torch"
 if TYPE_CHECKING:
     from forebay import checkpoint as checkpoint
     from forebay import jax as jax
+    from forebay import metrics as metrics
     from forebay import tf as tf
     from forebay import torch as torch
 else:  # A checker would take every misspelt name for a module.
 
     def __getattr__(name: str) -> ModuleType:
         # `forebay.torch` without an import of its own, and without the price of one.
-        if name in ("checkpoint", "jax", "tf", "torch"):
+        if name in ("checkpoint", "jax", "metrics", "tf", "torch"):
             return importlib.import_module(f"forebay.{name}")
         raise AttributeError(f"module 'forebay' has no attribute '{name}'")

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -91,6 +92,8 @@ class _Clock:
     def __init__(self) -> None:
         self.busy = self.starved = 0.0
         self.trainer_busy = self.trainer_starved = 0.0
+        # How long the trainer waited for each of its last batches.
+        self.waits: deque[float] = deque(maxlen=1024)
         # When the trainer got its last batch.
         self.handed_at: float | None = None
 
@@ -368,6 +371,7 @@ class Front(Generic[Prepared, Item]):
                 clock.trainer_busy += asked - clock.handed_at
             clock.handed_at = time.perf_counter()
             clock.trainer_starved += clock.handed_at - asked
+            clock.waits.append(clock.handed_at - asked)
             self._changed.notify_all()
         return self._deliver(result)
 
@@ -549,17 +553,23 @@ class Front(Generic[Prepared, Item]):
         Returns
         -------
         dict
-            See `forebay.Loader.stats`; "wait_s" is how long this object's threads waited.
+            See `forebay.Loader.stats`; "wait_s" is how long this object's threads waited, "wait_p50_s" and "wait_p99_s" how
+            long its own loops did.
         """
         return self._stats(None)
 
     def _stats(self, copies: tuple[float, float, float, float] | None) -> Any:
         """The same; `copies` are the times of a front of this one that copies to a device."""
-        if self._copies:
-            with self._changed:
+        with self._changed:
+            if self._copies:
                 copies = self._clock.read()
+            waits = sorted(self._clock.waits)
         inner: Any = self._inner
-        return inner._stats(copies) if hasattr(inner, "_stats") else inner.stats()
+        stats = inner._stats(copies) if hasattr(inner, "_stats") else inner.stats()
+        if waits:
+            most = len(waits) - 1
+            stats |= {"wait_p50_s": waits[most // 2], "wait_p99_s": waits[most * 99 // 100]}
+        return stats
 
     def close(self) -> None:
         """Stop threads and connections: see `forebay.Loader.close`."""

@@ -16,6 +16,7 @@ use super::docs;
 use super::ranks::{self, Ranks};
 use super::source::{self, Opener, Origin};
 use super::state::{self, Identity};
+use super::waits::Waits;
 use super::{Current, Epoch, PyLoader, Resumed, lock};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{EpochPosition, Pump};
@@ -79,6 +80,7 @@ impl PyLoader {
             pad_last,
             pump: Arc::new(pump),
             waited_ns: AtomicU64::new(0),
+            waits: Waits::default(),
             handover_ns: AtomicU64::new(0),
         })
     }
@@ -305,7 +307,8 @@ impl PyLoader {
     ///     None before the first one and while a server does not answer; "learned_seek_points", None where none are
     ///     learned, else "samples" that were decoded with learned seek points, and over all loaders of the split in the
     ///     process that decodes: "images" that have some, "bytes" that hold them, and whether the limit was reached, "full"; "wait_s",
-    ///     how long loops waited for batches; "handover_s", how long handing finished batches to loops
+    ///     how long loops waited for batches, "wait_p50_s" and "wait_p99_s", the median of the waits for the last 1,024 batches and
+    ///     the wait that 99 % of them do not exceed, None before the first; "handover_s", how long handing finished batches to loops
     ///     took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
     ///     to it, None without one; "device_copy", how `forebay.torch` copied batches to a GPU: "registered" from the memory
     ///     that they were decoded into, or "pinned: ..." through pinned memory, with the reason, None without a GPU;
@@ -370,6 +373,9 @@ impl PyLoader {
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
+        let (median, most) = self.waits.quantiles().unzip();
+        all.set_item("wait_p50_s", median)?;
+        all.set_item("wait_p99_s", most)?;
         all.set_item("handover_s", handover.as_secs_f64())?;
         all.set_item("device_s", device.map(|device| device.busy_s))?;
         // `forebay.torch` knows it.

@@ -10,6 +10,7 @@ mod methods;
 mod ranks;
 mod source;
 mod state;
+mod waits;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,9 +30,10 @@ pub(crate) use epoch::Epoch;
 use ranks::Ranks;
 use source::{Opened, Opener};
 use state::Identity;
+use waits::Waits;
 
 /// See [`docs`] for what Python shows.
-#[pyclass(frozen, module = "forebay", name = "Loader")]
+#[pyclass(frozen, weakref, module = "forebay", name = "Loader")]
 pub(crate) struct PyLoader {
     /// The process of the loader's threads.
     process: u32,
@@ -49,6 +51,7 @@ pub(crate) struct PyLoader {
     pad_last: bool,
     pump: Arc<Pump>,
     waited_ns: AtomicU64,
+    waits: Waits,
     /// Time from the arrival of batches until Python has them, in nanoseconds.
     handover_ns: AtomicU64,
 }
@@ -212,6 +215,7 @@ impl PyLoader {
         }
         match answer {
             Ok(Event::Batch(batch, is_last)) => {
+                self.waits.add(arrived - started);
                 let current = self.current();
                 let starts = current.opened.starts.as_deref();
                 // Padding is removed here, because the streams of a job are the same for all clients.
