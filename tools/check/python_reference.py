@@ -20,6 +20,8 @@ import sys
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "metrics", "checkpoint")
+# Public, and not in `__all__`, as they have the names of builtins.
+SHADOWS = ("TimeoutError", "open")
 DATASETS = ("open", "Dataset", "Record")
 WRITING = ("Writer", "convert", "WriteSummary")
 LOADERS = (
@@ -158,7 +160,7 @@ def reference() -> str:
     """The whole text."""
     import forebay
 
-    names = [name for name in forebay.__all__ if not name.startswith("__")]
+    names = sorted({*SHADOWS, *(name for name in forebay.__all__ if not name.startswith("__"))})
     errors = [n for n in names if isinstance(getattr(forebay, n), type) and issubclass(getattr(forebay, n), forebay.Error)]
     rest = [n for n in names if n not in (*DATASETS, *WRITING, *LOADERS, *errors)]
     made = [HEAD]

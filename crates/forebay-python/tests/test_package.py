@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.metadata
 import pathlib
 import subprocess
@@ -46,7 +47,7 @@ def test_import_stays_light() -> None:
 
 
 def test_all_public_names_are_documented() -> None:
-    for name in forebay.__all__:
+    for name in (*forebay.__all__, "TimeoutError", "open"):
         thing = getattr(forebay, name)
         if not name.startswith("__"):
             assert thing.__doc__, name
@@ -56,6 +57,13 @@ def test_all_public_names_are_documented() -> None:
             for member, value in vars(thing).items():
                 if not member.startswith("_"):
                     assert value is None or value.__doc__, f"{name}.{member}"
+
+
+def test_a_star_import_replaces_no_builtin() -> None:
+    assert not {name for name in forebay.__all__ if hasattr(builtins, name)}
+    for name in ("open", "TimeoutError"):
+        assert getattr(forebay, name) is not getattr(builtins, name)
+    assert issubclass(forebay.TimeoutError, builtins.TimeoutError)
 
 
 def test_adapters_are_attributes() -> None:

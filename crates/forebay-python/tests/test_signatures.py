@@ -11,7 +11,7 @@ import forebay
 # Without exceptions: CPython has no signatures for its own either.
 NAMES = [
     name
-    for name in sorted(forebay.__all__)
+    for name in sorted({*forebay.__all__, "open"})
     if callable(item := getattr(forebay, name)) and not (isinstance(item, type) and issubclass(item, BaseException))
 ]
 

@@ -50,9 +50,9 @@ from forebay._errors import (
     ShardError,
     StateError,
     StorageError,
-    TimeoutError,
     WriteError,
 )
+from forebay._errors import TimeoutError as TimeoutError
 from forebay._forebay import (
     Batch,
     Dataset,
@@ -62,8 +62,8 @@ from forebay._forebay import (
     Record,
     TrainTransform,
     __version__,
-    open,
 )
+from forebay._forebay import open as open
 from forebay._map import Mapped
 from forebay._mix import Mix
 from forebay._ops import (
@@ -89,6 +89,7 @@ from forebay._ops import (
 from forebay._transforms import CutMix, Mixup, RandomChoice
 from forebay._writer import Writer, WriteSummary
 
+# Without `open` and `TimeoutError`: `from forebay import *` must not replace the builtins of these names.
 __all__ = [
     "AuthError",
     "AutoAugment",
@@ -148,7 +149,6 @@ __all__ = [
     "TensorBatch",
     "Tensors",
     "Text",
-    "TimeoutError",
     "TrainTransform",
     "TrivialAugmentWide",
     "WriteError",
@@ -160,13 +160,12 @@ __all__ = [
     "export",
     "index",
     "inspect",
-    "open",
     "pack",
     "verify",
 ]
 
 # Classes are named by the module that users import them from, where pickle looks for them.
-for _class in map(globals().get, __all__):
+for _class in (TimeoutError, *map(globals().get, __all__)):
     if isinstance(_class, type) and _class.__module__.startswith("forebay._"):
         _class.__module__ = "forebay"
 TorchBatch.__module__ = "forebay.torch"
