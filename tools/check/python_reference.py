@@ -49,6 +49,8 @@ samples of a batch; images are (N, H, W, 3) or (N, 3, H, W), labels (N,).
 
 def signature(thing: object) -> str:
     """The parameters as they are called; types are in the docstring."""
+    # Without the options of `forebay.Loader`, which the docstrings of adapters refer to.
+    thing = getattr(thing.__init__ if isinstance(thing, type) else thing, "__wrapped__", thing)  # type: ignore[misc]
     try:
         found = inspect.signature(thing)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -2,18 +2,47 @@
 """Writes the docstrings of the built package into its type stubs, for editors, and the options of loaders.
 
 The documentation of the extension module lives in its Rust source, and editors do
-not look there. Run it with the interpreter that has the package installed:
+not look there. The constructors of the adapters take their options from the same schema, when they
+are imported, and a stub of its own has their signatures. Run it with the interpreter that has the package installed:
 
     .venv/bin/python tools/check/stub_docs.py           writes the stubs
     .venv/bin/python tools/check/stub_docs.py --check   exits with 1 if they are stale
 """
 
 import ast
+import importlib
 import inspect
 import pathlib
 import sys
 
-STUB = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-python/python/forebay/_forebay.pyi"
+PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "crates/forebay-python/python/forebay"
+STUB = PACKAGE / "_forebay.pyi"
+SIGNATURES = PACKAGE / "_signatures.pyi"
+
+# Names in SIGNATURES, with the module and the name that the signature is of.
+SHOWN = {
+    "torch_loader": ("torch", "Loader"),
+    "jax_loader": ("jax", "Loader"),
+    "tf_loader": ("tf", "Loader"),
+    "tf_dataset": ("tf", "dataset"),
+}
+SIGNATURES_HEAD = """\
+# Written by tools/check/stub_docs.py from the schema of options: change that, not this.
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import torch
+
+from forebay._forebay import _BatchTransform, _NamedType, _Tensor, _Transform
+from forebay._front import Source
+from forebay._mix import Mix
+from forebay._ops import Normalize
+"""
 
 
 def documented(thing: object) -> str | None:
@@ -32,9 +61,9 @@ def literal(doc: str, indent: str) -> str:
     return f'"""{text}\n{indent}"""' if len(lines) > 1 else f'"""{text}"""'
 
 
-def constructor(signature: inspect.Signature, indent: str) -> str:
-    """The constructor of a class that knows its signature."""
-    lines = ["def __new__(", "    cls,"]
+def function(name: str, first: str, signature: inspect.Signature, result: str, indent: str = "") -> str:
+    """A function without a body, whose first parameter has no annotation in the signature."""
+    lines = [f"def {name}(", *([f"    {first},"] if first else [])]
     star = False
     for parameter in signature.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not star:
@@ -42,8 +71,20 @@ def constructor(signature: inspect.Signature, indent: str) -> str:
             star = True
         default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}".replace("'", '"')
         lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
-    lines.append(") -> Self: ...")
+    lines.append(f") -> {result}: ...")
     return f"\n{indent}".join(lines)
+
+
+def signatures() -> str:
+    """The stub of the adapters' signatures."""
+    made = SIGNATURES_HEAD
+    for name, (module, of) in SHOWN.items():
+        thing = getattr(importlib.import_module(f"forebay.{module}"), of)
+        is_class = isinstance(thing, type)
+        signature = inspect.signature(thing)
+        result = "None" if is_class else signature.return_annotation
+        made += "\n" + function(name, "self: Any" if is_class else "", signature, result) + "\n"
+    return made
 
 
 def edits(tree: ast.Module, module: object) -> list[tuple[ast.stmt, str, bool]]:
@@ -64,7 +105,8 @@ def edits(tree: ast.Module, module: object) -> list[tuple[ast.stmt, str, bool]]:
                 if not child.name.startswith("_"):
                     visit(child, inspect.getattr_static(thing, child.name))
                 elif child.name == "__new__" and "__signature__" in vars(thing):
-                    found.append((child, constructor(thing.__signature__, " " * child.col_offset), True))
+                    shown = function("__new__", "cls", thing.__signature__, "Self", " " * child.col_offset)
+                    found.append((child, shown, True))
 
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and hasattr(module, node.name):
@@ -99,15 +141,16 @@ def main() -> int:
     """Writes, or checks; returns the exit status."""
     import forebay._forebay
 
-    source = STUB.read_text()
-    made = rewritten(source, forebay._forebay)
-    if made == source:
-        return 0
-    if "--check" in sys.argv[1:]:
-        print(f"{STUB} has other docstrings than the package: run {sys.argv[0]}")
-        return 1
-    STUB.write_text(made)
-    return 0
+    stale = 0
+    for path, made in ((STUB, rewritten(STUB.read_text(), forebay._forebay)), (SIGNATURES, signatures())):
+        if path.exists() and path.read_text() == made:
+            continue
+        if "--check" in sys.argv[1:]:
+            print(f"{path} has other docstrings or options than the package: run {sys.argv[0]}")
+            stale = 1
+        else:
+            path.write_text(made)
+    return stale
 
 
 if __name__ == "__main__":

@@ -79,6 +79,14 @@ def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
         forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
+    adapters: Any = forebay.torch.Loader, forebay.jax.Loader, forebay.tf.Loader, forebay.tf.dataset
+    for adapter in adapters:
+        for given, meant in (("batchsize", "batch_size"), ("map_batches", "map_batch")):
+            words = rf"{adapter.__qualname__}\(\) got an unexpected keyword argument '{given}': use '{meant}'"
+            # As Python has it, and as one of the package.
+            for kind in (TypeError, forebay.OptionError):
+                with pytest.raises(kind, match=words):
+                    adapter(packed["indexed"], transform=SMALL, **{given: 8})
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):
@@ -173,7 +181,7 @@ def test_errors_of_adapters_name_the_option(
         with pytest.raises((TypeError, forebay.OptionError), match=name):
             forebay.torch.Loader(packed["indexed"], **given)
     with pytest.raises(TypeError, match="option batch_size"):
-        forebay.torch.Loader(packed["indexed"], batch_size="32")
+        forebay.torch.Loader(packed["indexed"], batch_size="32")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="option ahead"):
         forebay.Mapped(loader(packed["indexed"]), map_batch=tuple, ahead="2")  # type: ignore[arg-type]
 

@@ -50,6 +50,7 @@ from forebay._errors import (
     ShardError,
     StateError,
     StorageError,
+    UnknownOptionError,
     WriteError,
 )
 from forebay._errors import TimeoutError as TimeoutError
@@ -151,6 +152,7 @@ __all__ = [
     "Text",
     "TrainTransform",
     "TrivialAugmentWide",
+    "UnknownOptionError",
     "WriteError",
     "WriteSummary",
     "Writer",

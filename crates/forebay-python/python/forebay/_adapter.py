@@ -2,17 +2,70 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Collection
+from typing import Any, ParamSpec, TypeVar
 
 from forebay._batch import TensorBatch
-from forebay._errors import OptionError
+from forebay._errors import OptionError, UnknownOptionError
 from forebay._forebay import Loader
 from forebay._front import Source
 from forebay._map import Mapped
 from forebay._mix import Mix
 from forebay._options import count
+
+Shown = ParamSpec("Shown")
+Result = TypeVar("Result")
+
+
+def with_options(
+    shown: Callable[Shown, Result], *, of: Any = Loader, without: Collection[str] = (), **defaults: Any
+) -> Callable[[Callable[..., Any]], Callable[Shown, Result]]:
+    """Gives a function the options of `of` in the place of its `**options`: in its signature, its docstring and its errors.
+
+    `without` are options that the function refuses, and `defaults` those that differ. Type checkers and editors read `shown`,
+    which tools/check/stub_docs.py writes from these signatures.
+    """
+    found = inspect.signature(of).parameters
+    options = [p.replace(default=defaults.get(p.name, p.default)) for p in found.values() if p.kind is p.KEYWORD_ONLY]
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        own = inspect.signature(function)
+        kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        taken = {*without, *(p.name for p in kept)}
+        signature = own.replace(parameters=[*kept, *(p for p in options if p.name not in taken)])
+
+        @functools.wraps(function)
+        def checked(*given: Any, **named: Any) -> Any:
+            for name in named.keys() - taken - found.keys():
+                # Imported for an error alone.
+                from difflib import get_close_matches
+
+                if near := get_close_matches(name, signature.parameters, 1, 0.85):
+                    shown = function.__qualname__.removesuffix(".__init__")
+                    raise UnknownOptionError(f"{shown}() got an unexpected keyword argument {name!r}: use {near[0]!r}")
+            return function(*given, **named)
+
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        if function.__doc__ is None:
+            checked.__doc__ = _options_doc({p.name: p.default for p in options if p.name not in taken})
+        return checked
+
+    return decorate
+
+
+def _options_doc(defaults: dict[str, Any]) -> str:
+    """The docstring of a constructor: the options of `Loader` with these defaults."""
+    section = inspect.getdoc(Loader).split("Parameters\n----------\n")[1].split("\n\n")[0]  # type: ignore[union-attr]
+    made = ["Take the options of `forebay.Loader`, beside the parameters of the class.", "", "Parameters", "----------"]
+    for entry in re.split(r"\n(?=\S)", section):
+        name = entry.partition(" :")[0]
+        if name in defaults:
+            made.append(re.sub(r"default (True|False)$", f"default {defaults[name]}", entry, count=1, flags=re.MULTILINE))
+    return "\n".join(made)
 
 
 def loader_of(

@@ -31,6 +31,10 @@ class OptionError(Error, ValueError):
     """An option, or a combination of options, that cannot work."""
 
 
+class UnknownOptionError(OptionError, TypeError):
+    """An option that does not exist; the message has the one that was meant, or what takes its place."""
+
+
 class ShardError(Error):
     """A shard, an index or a manifest that cannot be read.
 

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from forebay import _ranks
-from forebay._adapter import loader_of, tree_map
+from forebay._adapter import loader_of, tree_map, with_options
 from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
 from forebay._mix import Mix
 from forebay._options import library
+from forebay._signatures import jax_loader
 
 if TYPE_CHECKING:
     import jax
@@ -72,6 +73,7 @@ class Loader(Front[Any, Any]):
     ...     state = train_step(state, images, labels)
     """
 
+    @with_options(jax_loader, pad_last=True)
     def __init__(
         self,
         source: str | os.PathLike[str] | Mix | Source,

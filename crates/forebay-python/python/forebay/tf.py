@@ -13,13 +13,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay._adapter import loader_of, tree_map
+from forebay._adapter import loader_of, tree_map, with_options
 from forebay._batch import TensorBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch
 from forebay._front import Front, Source
 from forebay._mix import Mix
 from forebay._options import library
+from forebay._signatures import tf_dataset, tf_loader
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -66,6 +67,7 @@ class Loader(Front[Any, Any]):
     ...     train_step(images, labels)
     """
 
+    @with_options(tf_loader, pad_last=True)
     def __init__(
         self,
         source: str | os.PathLike[str] | Mix | Source,
@@ -133,6 +135,7 @@ def _for_keras(cls: Any) -> Any:
     return KerasLoader
 
 
+@with_options(tf_dataset, of=Loader)
 def dataset(
     source: str | os.PathLike[str] | Mix | Source,
     *,

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay import _device
-from forebay._adapter import loader_of, tree_map
+from forebay._adapter import loader_of, tree_map, with_options
 from forebay._batch import TensorBatch, TorchBatch
 from forebay._errors import OptionError
 from forebay._forebay import Batch, KeepEncoded
 from forebay._front import Front, Source
 from forebay._mix import Mix
 from forebay._options import library
+from forebay._signatures import torch_loader
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +101,7 @@ class Loader(Front[Any, Any]):
     ...     loss = criterion(model(images.float() / 255), labels)
     """
 
+    @with_options(torch_loader, without=["layout"])
     def __init__(
         self,
         source: str | os.PathLike[str] | Mix | Source,
