@@ -40,7 +40,8 @@ def test_a_batch_is_the_images_of_its_records(
         assert batch.offsets.shape == (9,) and batch.encoded.shape == (batch.offsets[-1],)
         assert batch.layout is None and batch.dtype == "uint8"
         assert not batch.failed.any() and len(batch) == 2
-        images, labels = batch
+        both: Any = batch
+        images, labels = both
         assert isinstance(images, list) and len(images) == 8 and labels is batch.labels
         assert [bytes(image) for image in batch[0]] == [bytes(image) for image in images]
         for i, sample in enumerate(batch.samples.tolist()):

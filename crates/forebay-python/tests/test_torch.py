@@ -80,15 +80,15 @@ def test_a_late_gpu_gets_every_batch(
         fake_torch.cuda.default.run(len(fake_torch.cuda.default.queue))
     with loader(source, drop_last=False, pad_last=True) as plain:
         for epoch in range(3):
-            for step, batch in enumerate(plain):
+            for step, made in enumerate(plain):
                 images, labels, padding, at = seen[epoch * len(plain) + step]
-                want = batch.images.transpose(0, 3, 1, 2)
+                want = made.images.transpose(0, 3, 1, 2)
                 if normal:
                     want = want.astype(np.float32) / 255
                     want = (want - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
                 np.testing.assert_allclose(images[0], want, atol=1e-5)
-                assert labels[0].tolist() == batch.labels.tolist()
-                assert padding[0].tolist() == batch.padding.tolist()
+                assert labels[0].tolist() == made.labels.tolist()
+                assert padding[0].tolist() == made.padding.tolist()
                 assert at == step
     assert len(seen) == 3 * -(-TOTAL // 8)
 

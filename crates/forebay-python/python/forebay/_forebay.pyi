@@ -751,7 +751,8 @@ class Batch:
         """
     # An array, a list of memoryviews, or a column.
     def __getitem__(self, index: int | str, /) -> Any: ...
-    def __iter__(self) -> Iterator[Any]: ...
+    # The first is a list of memoryviews where images stay encoded.
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]: ...
 
 @final
 class Epoch:

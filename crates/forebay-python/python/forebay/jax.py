@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 
-class Loader(Front[Any, Any]):
+class Loader(Front[Any, "TensorBatch[jax.Array]"]):
     """Batches as arrays of JAX.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with

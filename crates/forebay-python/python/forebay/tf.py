@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "dataset"]
 
 
-class Loader(Front[Any, Any]):
+class Loader(Front[Any, "TensorBatch[tf.Tensor]"]):
     """Batches as tensors of TensorFlow.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, H, W, 3) or, with

@@ -44,7 +44,7 @@ _ALIGN = 256
 _DIRECT_BYTES = 64 << 10
 
 
-class Loader(Front[Any, Any]):
+class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
     """Batches as tensors of PyTorch.
 
     A loop gives `TensorBatch`, the pair `(images, labels)`: images of shape (N, 3, H, W), labels
