@@ -34,6 +34,8 @@ struct Encoded {
 ///
 /// With `transform=KeepEncoded()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
 /// and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
+///
+/// Pickling copies the arrays, and a `TensorBatch` of numpy arrays is unpickled; encoded images are a list of bytes in it.
 #[pyclass(frozen, module = "forebay", name = "Batch")]
 pub(crate) struct PyBatch {
     /// Pixels, or the bytes of all images if they stay encoded.
@@ -540,6 +542,14 @@ impl PyBatch {
 
     fn __dlpack_device__(&self) -> (u32, i32) {
         self.images.array.get().__dlpack_device__()
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let reduce = slf
+            .py()
+            .import("forebay._pickle")?
+            .getattr("reduce_batch")?;
+        reduce.call1((slf,))
     }
 
     fn __len__(&self) -> usize {

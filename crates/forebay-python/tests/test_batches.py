@@ -194,3 +194,17 @@ def test_the_default_conversion_of_a_data_loader(packed: dict[str, pathlib.Path]
         for made, want in zip(data, plain, strict=True):
             same(made, want)
             assert made.step == want.step
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_a_pickled_batch_is_a_copy_of_its_arrays(packed: dict[str, pathlib.Path], dtype: Any) -> None:
+    options: dict[str, Any] = {"batch_transform": forebay.Mixup(), "dtype": dtype, "drop_last": False}
+    with forebay.Loader(packed["indexed"], batch_size=8, transform=SMALL, **options) as loader:
+        batch = list(loader)[-1]
+    for again in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert isinstance(again, forebay.TensorBatch)
+        for name in ("images", "labels", "samples", "padding", "failed", "labels_b", "lam"):
+            array, original = getattr(again, name), getattr(batch, name)
+            assert array.dtype == original.dtype and np.array_equal(array, original)
+            assert not np.shares_memory(array, original)
+        assert [getattr(again, name) for name in PLACE] == [getattr(batch, name) for name in PLACE]

@@ -188,6 +188,15 @@ def test_a_mix_has_the_columns_of_its_datasets(described: pathlib.Path) -> None:
             assert batch["caption"].to_list() == [caption(age + 20) for age in ages]
 
 
+def test_columns_of_a_batch_pickle(described: pathlib.Path) -> None:
+    with loader(described) as it:
+        batch = next(iter(it))
+    again = pickle.loads(pickle.dumps(batch))
+    assert again.columns == NAMES
+    assert again["caption"].to_list() == batch["caption"].to_list()
+    assert again["age"].tolist() == batch["age"].tolist()
+
+
 def test_maps_keep_columns(described: pathlib.Path) -> None:
     with loader(described) as inner:
         mapped = forebay.Mapped(inner, map_batch=lambda batch: (batch.images[:, ::2], batch.labels))

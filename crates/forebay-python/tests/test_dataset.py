@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import pickle
+import shutil
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,6 +30,19 @@ def test_what_a_dataset_tells(dataset: pathlib.Path) -> None:
     assert ds.manifest["splits"][0]["name"] == "train"
     assert ds.fingerprint and ds.fingerprint == forebay.open(dataset).fingerprint
     assert repr(ds) == f"Dataset('{dataset}', splits=['train'], records={TOTAL})"
+
+
+def test_records_are_read_again_where_they_are_unpickled(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    ds = forebay.open(dataset)
+    records = [ds[3], *ds[5:9]]
+    for record, again in zip(records, pickle.loads(pickle.dumps(records)), strict=True):
+        for name in ("split", "index", "shard", "key", "label", "image", "data", "features"):
+            assert getattr(again, name) == getattr(record, name)
+    shutil.copytree(dataset, tmp_path / "moved")
+    pickled = pickle.dumps(forebay.open(tmp_path / "moved")[0])
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(forebay.MissingError, match="moved"):
+        pickle.loads(pickled)
 
 
 def test_iteration_gives_what_was_written(

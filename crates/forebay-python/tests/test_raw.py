@@ -60,6 +60,13 @@ def test_a_batch_is_the_images_of_its_records(
     assert sorted(seen) == list(range(TOTAL))
 
 
+def test_encoded_images_pickle_as_bytes(source: str) -> None:
+    batch = whole_epoch(source)[0]
+    again = pickle.loads(pickle.dumps(batch))
+    assert again.images == [bytes(batch.image_bytes(number)) for number in range(8)]
+    assert again.labels.tolist() == batch.labels.tolist() and again.layout is None
+
+
 def test_nothing_is_copied_and_views_keep_the_memory(source: str) -> None:
     batches = whole_epoch(source)
     views = [batch.image_bytes(0) for batch in batches]

@@ -158,6 +158,7 @@ def test_records_and_pickles(web: Web, dataset: pathlib.Path) -> None:
     assert [record.data for record in far] == [record.data for record in local]
     again = pickle.loads(pickle.dumps(far[1:3]))
     assert [record.data for record in again] == [record.data for record in local[1:3]]
+    assert pickle.loads(pickle.dumps(far[2])).data == local[2].data
 
 
 def test_a_mix_reads_from_both(web: Web, dataset: pathlib.Path) -> None:

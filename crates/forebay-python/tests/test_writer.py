@@ -43,6 +43,7 @@ def files(path: pathlib.Path) -> dict[str, bytes]:
 def test_formats_of_other_tools_are_written(tmp_path: pathlib.Path) -> None:
     options: dict[str, Any] = {"format": "webdataset", "classes": ["cat", "dog", "owl"]}
     summary = write(tmp_path / "tars", **options)
+    assert pickle.loads(pickle.dumps(summary)) == summary
     with tarfile.open(tmp_path / "tars" / "train-000000.tar") as tar:
         found = {name.split(".", 1)[1]: tar.extractfile(name) for name in tar.getnames()[:3]}
         members = {name: file.read() for name, file in found.items() if file is not None}

@@ -294,7 +294,7 @@ class Dataset:
 
     Made by `open`. `ds[i]` reads and verifies one record, `ds[a:b:c]` is a dataset of
     those records, and iteration reads in large pieces. Threads may share it, it pickles,
-    and it survives a fork.
+    and it survives a fork. So do its records, which are read again where they are unpickled.
     """
     @property
     def path(self) -> str:
@@ -418,6 +418,7 @@ class Record:
             When the record is no tensorflow.Example.
         """
     def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class TrainTransform:
@@ -552,6 +553,8 @@ class Batch:
 
     With `transform=KeepEncoded()` images stay encoded: there are `encoded`, `offsets`, `image_bytes`, `widths`
     and `heights` in the place of `images`, and the first of the pair is a list of memoryviews.
+
+    Pickling copies the arrays, and a `TensorBatch` of numpy arrays is unpickled; encoded images are a list of bytes in it.
     """
     @property
     def images(self) -> npt.NDArray[Any]:
@@ -742,6 +745,7 @@ class Batch:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __reduce__(self) -> Any: ...
     def __len__(self) -> int: ...
     @property
     def columns(self) -> list[str]:

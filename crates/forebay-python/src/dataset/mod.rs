@@ -30,16 +30,16 @@ const SPARE_BLOCKS: usize = 4;
 ///
 /// Made by `open`. `ds[i]` reads and verifies one record, `ds[a:b:c]` is a dataset of
 /// those records, and iteration reads in large pieces. Threads may share it, it pickles,
-/// and it survives a fork.
+/// and it survives a fork. So do its records, which are read again where they are unpickled.
 #[pyclass(frozen, module = "forebay", name = "Dataset")]
 pub(crate) struct PyDataset {
-    dataset: Arc<forebay_shard::Dataset>,
     reached: Arc<DatasetAccess>,
     view: View,
 }
 
-/// The options that the dataset was opened with. Every object that may read from it holds them.
+/// The dataset, and the options that it was opened with. Every object that may read from it holds them.
 struct DatasetAccess {
+    dataset: forebay_shard::Dataset,
     storage_options: StorageOptions,
     /// Whether reads may take long, as those of a store do.
     is_far: bool,
@@ -64,6 +64,11 @@ impl DatasetAccess {
         read: impl FnOnce() -> Result<T, Failure> + Send + 'static,
     ) -> PyResult<T> {
         patiently(py, Deadline::after(None), waits_for, &Cancel::new(), read)
+    }
+
+    /// Returns the options to open the dataset with again, if there are any.
+    fn pickled_options(&self) -> Option<StorageOptions> {
+        (!self.storage_options.is_empty()).then(|| self.storage_options.clone())
     }
 }
 
@@ -127,8 +132,8 @@ pub(crate) fn open(
         Ok((dataset, splits))
     })?;
     Ok(PyDataset {
-        dataset: Arc::new(dataset),
         reached: Arc::new(DatasetAccess {
+            dataset,
             storage_options,
             is_far,
             cancel,
@@ -149,11 +154,11 @@ pub(crate) fn _reopen(
     storage_options: Option<GivenOptions>,
 ) -> PyResult<PyDataset> {
     let whole = open(py, path, storage_options)?;
-    if whole.dataset.fingerprint() != fingerprint {
+    if whole.reached.dataset.fingerprint() != fingerprint {
         let message = format!(
             "{} is not the dataset that was pickled: its fingerprint is {}, expected {fingerprint}",
-            whole.dataset.root().display(),
-            whole.dataset.fingerprint()
+            whole.reached.dataset.root().display(),
+            whole.reached.dataset.fingerprint()
         );
         return Err(Failure::new(Kind::Mismatch, message).into());
     }
@@ -165,7 +170,6 @@ pub(crate) fn _reopen(
     let mut view = View::new(splits.into());
     view.cut = Cut { start, step, len };
     Ok(PyDataset {
-        dataset: whole.dataset,
         reached: whole.reached,
         view,
     })
@@ -180,7 +184,7 @@ impl PyDataset {
         found.ok_or_else(|| {
             let message = format!(
                 "{} has no split {name:?}: it has {}",
-                self.dataset.root().display(),
+                self.reached.dataset.root().display(),
                 some_of(self.view.splits.iter().map(Split::name))
             );
             Failure::new(Kind::Option, message)
@@ -189,7 +193,6 @@ impl PyDataset {
 
     fn part(&self, cut: Cut) -> PyDataset {
         PyDataset {
-            dataset: Arc::clone(&self.dataset),
             reached: Arc::clone(&self.reached),
             view: View {
                 splits: Arc::clone(&self.view.splits),
@@ -204,26 +207,26 @@ impl PyDataset {
     /// The directory.
     #[getter]
     fn path(&self) -> &OsStr {
-        self.dataset.root().as_os_str()
+        self.reached.dataset.root().as_os_str()
     }
 
     /// The format of the shards: "tfrecord" or "indexed".
     #[getter]
     fn format(&self) -> &'static str {
-        self.dataset.manifest().shard_format.name()
+        self.reached.dataset.manifest().shard_format.name()
     }
 
     /// The identifier of this dataset.
     #[getter]
     fn fingerprint(&self) -> &str {
-        self.dataset.fingerprint()
+        self.reached.dataset.fingerprint()
     }
 
     /// The identity of its samples: their keys, labels and order. A conversion that keeps them keeps it. None where a
     /// sample has no key.
     #[getter]
     fn sample_fingerprint(&self) -> Option<&str> {
-        self.dataset.sample_fingerprint()
+        self.reached.dataset.sample_fingerprint()
     }
 
     /// The number of records of each split, by name.
@@ -242,7 +245,7 @@ impl PyDataset {
     #[getter]
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = PyDict::new(py);
-        for column in self.dataset.manifest().schema().columns() {
+        for column in self.reached.dataset.manifest().schema().columns() {
             columns.set_item(&column.name, column.column_type.to_string())?;
         }
         Ok(columns)
@@ -251,20 +254,25 @@ impl PyDataset {
     /// The classes, in the order of their labels.
     #[getter]
     fn classes(&self) -> Vec<&str> {
-        let classes = self.dataset.manifest().classes.iter();
+        let classes = self.reached.dataset.manifest().classes.iter();
         classes.map(|class| class.name.as_str()).collect()
     }
 
     /// The label of the first class as stored: `Record.label` and `labels` count from it, loaders from 0.
     #[getter]
     fn label_base(&self) -> i64 {
-        self.dataset.manifest().label_base
+        self.reached.dataset.manifest().label_base
     }
 
     /// The manifest, as JSON objects.
     #[getter]
     fn manifest<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let text = self.dataset.manifest().to_json().map_err(Failure::from)?;
+        let text = self
+            .reached
+            .dataset
+            .manifest()
+            .to_json()
+            .map_err(Failure::from)?;
         py.import("json")?.call_method1("loads", (text,))
     }
 
@@ -300,7 +308,6 @@ impl PyDataset {
     fn split(&self, name: &str) -> PyResult<PyDataset> {
         let split = self.find(name)?.clone();
         Ok(PyDataset {
-            dataset: Arc::clone(&self.dataset),
             reached: Arc::clone(&self.reached),
             view: View::new([split].into()),
         })
@@ -337,7 +344,12 @@ impl PyDataset {
         })?;
         let bytes = if self.reached.is_far {
             let view = self.view.clone();
-            let waits_for = || format!("record {number} of {}", self.dataset.root().display());
+            let waits_for = || {
+                format!(
+                    "record {number} of {}",
+                    self.reached.dataset.root().display()
+                )
+            };
             self.reached.patiently(py, waits_for, move || {
                 let mut bytes = Vec::new();
                 view.read(number, &mut bytes)?;
@@ -369,8 +381,7 @@ impl PyDataset {
         let Cut { start, step, len } = self.view.cut;
         let names: Vec<&str> = self.view.splits.iter().map(Split::name).collect();
         let cut = (start, step, len);
-        let options = self.reached.storage_options.clone();
-        let options = (!options.is_empty()).then_some(options);
+        let options = self.reached.pickled_options();
         let arguments = (self.path(), self.fingerprint(), names, cut, options);
         let reopen = py.import("forebay._forebay")?.getattr("_reopen")?;
         Ok((reopen, arguments.into_pyobject(py)?))
@@ -381,7 +392,7 @@ impl PyDataset {
         let names = splits.map(|split| format!("'{}'", split.name()));
         format!(
             "Dataset('{}', splits=[{}], records={})",
-            self.dataset.root().display(),
+            self.reached.dataset.root().display(),
             some_of(names),
             self.view.cut.len
         )

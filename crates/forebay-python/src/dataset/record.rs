@@ -11,7 +11,7 @@ use forebay_shard::{Error, ExampleView, RecordBlock, Split};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::DatasetAccess;
 use crate::failure::{Failure, Kind};
@@ -211,6 +211,23 @@ impl Record {
 
     fn __len__(&self) -> usize {
         self.bytes().len()
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let dataset = &self.reached.dataset;
+        let arguments = (
+            self.index,
+            dataset.root().as_os_str(),
+            dataset.fingerprint(),
+            self.split.name(),
+            self.split.len(),
+            self.reached.pickled_options(),
+        );
+        let again = py.import("forebay._pickle")?.getattr("record")?;
+        Ok((again, arguments.into_pyobject(py)?))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
