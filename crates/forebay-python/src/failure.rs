@@ -17,6 +17,7 @@ use pyo3::types::PyDict;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Option,
+    UnknownOption,
     Shard,
     Corrupt,
     Mismatch,
@@ -43,6 +44,7 @@ impl Kind {
     fn class(self) -> &'static str {
         match self {
             Kind::Option => "OptionError",
+            Kind::UnknownOption => "UnknownOptionError",
             Kind::Shard => "ShardError",
             Kind::Corrupt => "CorruptRecordError",
             Kind::Mismatch => "MismatchError",

@@ -79,6 +79,8 @@ def test_secrets_stay_secret(packed: dict[str, pathlib.Path]) -> None:
 def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
     with pytest.raises(TypeError, match=r"Loader\(\) got an unexpected keyword argument 'batchsize'"):
         forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
+    with pytest.raises(forebay.UnknownOptionError, match=r"Loader\(\).*'batchsize': use 'batch_size'"):
+        forebay.Loader(packed["indexed"], transform=SMALL, batchsize=8)  # type: ignore[call-arg]
     adapters: Any = forebay.torch.Loader, forebay.jax.Loader, forebay.tf.Loader, forebay.tf.dataset
     for adapter in adapters:
         for given, meant in (("batchsize", "batch_size"), ("map_batches", "map_batch")):

@@ -122,9 +122,8 @@ impl<'py> Keywords<'py> {
         };
         let name = name.str()?.to_string();
         let hint = super::hint(&name).map_or_else(String::new, |hint| format!(": {hint}"));
-        Err(PyTypeError::new_err(format!(
-            "{}() got an unexpected keyword argument '{name}'{hint}",
-            self.function
-        )))
+        let function = self.function;
+        let message = format!("{function}() got an unexpected keyword argument '{name}'{hint}");
+        Err(Failure::new(Kind::UnknownOption, message).into())
     }
 }
