@@ -47,12 +47,16 @@ samples of a batch; images are (N, H, W, 3) or (N, 3, H, W), labels (N,).
 """
 
 
+def written(thing: object) -> object:
+    """A function or constructor with its `**options`, which docstrings explain by a reference: `help()` has them all."""
+    function = thing.__init__ if isinstance(thing, type) else thing  # type: ignore[misc]
+    return getattr(function, "__wrapped__", thing)
+
+
 def signature(thing: object) -> str:
     """The parameters as they are called; types are in the docstring."""
-    # Without the options of `forebay.Loader`, which the docstrings of adapters refer to.
-    thing = getattr(thing.__init__ if isinstance(thing, type) else thing, "__wrapped__", thing)  # type: ignore[misc]
     try:
-        found = inspect.signature(thing)  # type: ignore[arg-type]
+        found = inspect.signature(written(thing))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         # A default of a native function that Python cannot read.
         return getattr(thing, "__text_signature__", None) or "(...)"
@@ -175,7 +179,7 @@ def reference() -> str:
                 made.extend(class_of(thing, f"forebay.{name}", 3))
             else:
                 made.extend([f"### `forebay.{name}`", "", "```python", f"forebay.{name}{signature(thing)}", "```", ""])
-                made.extend(documented(inspect.getdoc(thing)))
+                made.extend(documented(inspect.getdoc(written(thing))))
 
     add("Datasets", [name for name in DATASETS if name in names])
     add("Writing", [name for name in WRITING if name in names])
@@ -193,7 +197,7 @@ def reference() -> str:
                 made += class_of(thing, f"forebay.{adapter}.{name}", 3)
             elif callable(thing):
                 made += [f"### `forebay.{adapter}.{name}`", "", "```python"]
-                made += [f"forebay.{adapter}.{name}{signature(thing)}", "```", "", *documented(inspect.getdoc(thing))]
+                made += [f"forebay.{adapter}.{name}{signature(thing)}", "```", "", *documented(inspect.getdoc(written(thing)))]
             else:
                 made += [f"**`forebay.{adapter}.{name}`** = `{thing!r}`", ""]
     made.append("\n## Exceptions\n")

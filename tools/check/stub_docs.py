@@ -2,8 +2,8 @@
 """Writes the docstrings of the built package into its type stubs, for editors, and the options of loaders.
 
 The documentation of the extension module lives in its Rust source, and editors do
-not look there. The constructors of the adapters take their options from the same schema, when they
-are imported, and a stub of its own has their signatures. Run it with the interpreter that has the package installed:
+not look there. Functions that pass options on get their signatures when they are imported, and a
+stub of its own has these. Run it with the interpreter that has the package installed:
 
     .venv/bin/python tools/check/stub_docs.py           writes the stubs
     .venv/bin/python tools/check/stub_docs.py --check   exits with 1 if they are stale
@@ -25,6 +25,7 @@ SHOWN = {
     "jax_loader": ("jax", "Loader"),
     "tf_loader": ("tf", "Loader"),
     "tf_dataset": ("tf", "dataset"),
+    "convert": ("_convert", "convert"),
 }
 SIGNATURES_HEAD = """\
 # Written by tools/check/stub_docs.py from the schema of options: change that, not this.
@@ -38,10 +39,12 @@ import numpy.typing as npt
 import tensorflow as tf
 import torch
 
+from forebay._convert import Key
 from forebay._forebay import _BatchTransform, _NamedType, _Tensor, _Transform
 from forebay._front import Source
 from forebay._mix import Mix
 from forebay._ops import Normalize
+from forebay._writer import WriteSummary
 """
 
 

@@ -89,6 +89,8 @@ def test_options_that_do_not_exist(packed: dict[str, pathlib.Path]) -> None:
             for kind in (TypeError, forebay.OptionError):
                 with pytest.raises(kind, match=words):
                     adapter(packed["indexed"], transform=SMALL, **{given: 8})
+    with pytest.raises(forebay.UnknownOptionError, match=r"^convert\(\) got .* 'shardsize': use 'shard_size'"):
+        forebay.convert([], "mine", shardsize=3)  # type: ignore[call-arg]
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         forebay.nothing  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="as source"):

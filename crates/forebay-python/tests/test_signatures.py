@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import operator
+import pydoc
+import re
 
 import pytest
 
@@ -25,3 +28,34 @@ def test_the_loader_shows_its_defaults() -> None:
     found = inspect.signature(forebay.Loader).parameters
     assert found["batch_size"].default == 32
     assert found["threads"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+MOST_USED = [
+    "Loader", "torch.Loader", "jax.Loader", "tf.Loader", "open", "Dataset", "Writer", "convert", "TrainTransform", "Mapped",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOST_USED)
+def test_help_shows_defaults_meanings_and_an_example(name: str) -> None:
+    thing = operator.attrgetter(name)(forebay)
+    lines = [line.lstrip(" |") for line in pydoc.plain(pydoc.render_doc(thing)).splitlines()]
+    shown: dict[str, tuple[str, str]] = {}
+    for line, meaning in zip(lines, lines[1:], strict=False):
+        if found := re.fullmatch(r"\**(\w+(?:, \w+)*) : (.+)", line):
+            for parameter in found[1].split(", "):
+                shown.setdefault(parameter, (found[2], meaning))
+    for parameter, given in inspect.signature(thing).parameters.items():
+        kind, meaning = shown[parameter]
+        assert len(meaning.split()) > 1, parameter
+        default = kind.partition(", default ")[2]
+        if given.default is given.empty:
+            assert not default and not kind.endswith("optional"), parameter
+        elif given.default is None:
+            assert default == "None" or kind.endswith("optional"), parameter
+        else:
+            assert eval(default) == given.default, parameter
+    if isinstance(thing, type):
+        methods = [method for key, method in vars(thing).items() if not key.startswith("_") and callable(method)]
+        for parameter in {p for method in methods for p in inspect.signature(method).parameters} - {"self"}:
+            assert parameter in shown, parameter
+    assert any(line.startswith(">>> ") for line in lines)

@@ -70,6 +70,8 @@ forebay.tf.Loader("packed/", batchsize=3)  # wrong
 forebay.tf.dataset("packed/", batchsize=3)  # wrong
 forebay.Mapped(loader, map_batch=tuple, mapthreads=3)  # wrong
 forebay.Mapped("packed/", map_batch=tuple)  # wrong
+forebay.convert([], "mine/", shardsize=3)  # wrong
+assert_type(forebay.convert([], "mine/", shard_size="1GiB"), forebay.WriteSummary)
 assert_type(open("text").read(), str)
 """
 WRONG = [number for number, line in enumerate(CODE.splitlines(), 1) if line.endswith("# wrong")]

@@ -21,6 +21,16 @@ Shown = ParamSpec("Shown")
 Result = TypeVar("Result")
 
 
+# The docstring of a constructor, whose class documents all other parameters.
+_CONSTRUCTOR = """Take the options of `forebay.Loader`, beside the parameters of the class.
+
+Parameters
+----------
+**options
+    Those.
+"""
+
+
 def with_options(
     shown: Callable[Shown, Result], *, of: Any = Loader, without: Collection[str] = (), **defaults: Any
 ) -> Callable[[Callable[..., Any]], Callable[Shown, Result]]:
@@ -31,41 +41,46 @@ def with_options(
     """
     found = inspect.signature(of).parameters
     options = [p.replace(default=defaults.get(p.name, p.default)) for p in found.values() if p.kind is p.KEYWORD_ONLY]
+    entries = _documented(of)
 
     def decorate(function: Callable[..., Any]) -> Any:
         own = inspect.signature(function)
         kept = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = {*without, *(p.name for p in kept)}
-        signature = own.replace(parameters=[*kept, *(p for p in options if p.name not in taken)])
+        added = [p for p in options if p.name not in taken]
+        signature = own.replace(parameters=[*kept, *added])
+        name = function.__qualname__.removesuffix(".__init__")
 
         @functools.wraps(function)
         def checked(*given: Any, **named: Any) -> Any:
-            for name in named.keys() - taken - found.keys():
+            for option in named.keys() - taken - found.keys():
                 # Imported for an error alone.
                 from difflib import get_close_matches
 
-                if near := get_close_matches(name, signature.parameters, 1, 0.85):
-                    shown = function.__qualname__.removesuffix(".__init__")
-                    raise UnknownOptionError(f"{shown}() got an unexpected keyword argument {name!r}: use {near[0]!r}")
+                if near := get_close_matches(option, signature.parameters, 1, 0.85):
+                    raise UnknownOptionError(f"{name}() got an unexpected keyword argument {option!r}: use {near[0]!r}")
             return function(*given, **named)
 
         checked.__signature__ = signature  # type: ignore[attr-defined]
-        if function.__doc__ is None:
-            checked.__doc__ = _options_doc({p.name: p.default for p in options if p.name not in taken})
+        texts = dict.fromkeys(
+            re.sub("default (True|False)$", f"default {p.default}", entries.get(p.name, ""), count=1, flags=re.MULTILINE) for p in added
+        )
+        doc = inspect.cleandoc(function.__doc__ or _CONSTRUCTOR) + "\n"
+        checked.__doc__ = re.sub(r"\*\*options\n(    .*\n)+", lambda _: "\n".join(texts) + "\n", doc)
         return checked
 
     return decorate
 
 
-def _options_doc(defaults: dict[str, Any]) -> str:
-    """The docstring of a constructor: the options of `Loader` with these defaults."""
-    section = inspect.getdoc(Loader).split("Parameters\n----------\n")[1].split("\n\n")[0]  # type: ignore[union-attr]
-    made = ["Take the options of `forebay.Loader`, beside the parameters of the class.", "", "Parameters", "----------"]
-    for entry in re.split(r"\n(?=\S)", section):
-        name = entry.partition(" :")[0]
-        if name in defaults:
-            made.append(re.sub(r"default (True|False)$", f"default {defaults[name]}", entry, count=1, flags=re.MULTILINE))
-    return "\n".join(made)
+def _documented(thing: Any) -> dict[str, str]:
+    """The entries of the docstrings of a class and of its constructor, by parameter; `python -OO` leaves none."""
+    found: dict[str, str] = {}
+    for doc in (thing.__doc__, thing.__init__.__doc__):
+        section = re.search(r"Parameters\n-+\n(.*?)(\n\n|\Z)", inspect.cleandoc(doc or ""), re.DOTALL)
+        for entry in re.split(r"\n(?=\S)", section[1].rstrip("\n")) if section else ():
+            for name in entry.partition(" :")[0].split(", "):
+                found.setdefault(name, entry)
+    return found
 
 
 def loader_of(

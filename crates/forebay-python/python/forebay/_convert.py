@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from forebay import _values
+from forebay import _signatures, _values
+from forebay._adapter import with_options
 from forebay._errors import ConvertError, OptionError
 from forebay._options import count
 from forebay._writer import Writer, WriteSummary
@@ -37,6 +38,7 @@ _IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\x00", b"MM\x00*")
 Key = str | Callable[[Any], Any] | None
 
 
+@with_options(_signatures.convert, of=Writer)
 def convert(
     dataset: Any,
     location: str | os.PathLike[str],

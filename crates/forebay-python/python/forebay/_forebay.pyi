@@ -90,6 +90,12 @@ def open(
         When manifest, shard or index cannot be read.
     StorageError
         When a store refuses, or cannot be reached.
+
+    Examples
+    --------
+    >>> ds = forebay.open("packed/")  # doctest: +SKIP
+    >>> ds.splits  # doctest: +SKIP
+    {'train': 1281167, 'validation': 50000}
     """
 def _reopen(
     path: str,
@@ -295,6 +301,13 @@ class Dataset:
     Made by `open`. `ds[i]` reads and verifies one record, `ds[a:b:c]` is a dataset of
     those records, and iteration reads in large pieces. Threads may share it, it pickles,
     and it survives a fork. So do its records, which are read again where they are unpickled.
+
+    Examples
+    --------
+    >>> train = forebay.open("packed/").split("train")  # doctest: +SKIP
+    >>> record = train[0]  # doctest: +SKIP
+    >>> record.key, record.label, len(record.image)  # doctest: +SKIP
+    ('n01440764/n01440764_10026.JPEG', 1, 13697)
     """
     @property
     def path(self) -> str:
@@ -443,6 +456,11 @@ class TrainTransform:
     ------
     OptionError
         A value out of its range.
+
+    Examples
+    --------
+    >>> forebay.TrainTransform(160, scale=(0.25, 1.0))
+    TrainTransform(160, scale=(0.25, 1), ratio=(0.75, 1.3333333333333333), flip=0.5)
     """
     def __new__(
         cls,

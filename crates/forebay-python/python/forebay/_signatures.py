@@ -1,4 +1,4 @@
-"""Names that the stub of this module has the signatures of: the constructors of the adapters, for type checkers and editors.
+"""Names that the stub of this module has the signatures of, for type checkers and editors.
 
 `forebay._adapter.with_options` makes the same signatures of the schema at run time.
 """
@@ -9,3 +9,4 @@ torch_loader: Any = None
 jax_loader: Any = None
 tf_loader: Any = None
 tf_dataset: Any = None
+convert: Any = None

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import tensorflow as tf
 import torch
 
+from forebay._convert import Key
 from forebay._forebay import _BatchTransform, _NamedType, _Tensor, _Transform
 from forebay._front import Source
 from forebay._mix import Mix
 from forebay._ops import Normalize
+from forebay._writer import WriteSummary
 
 def torch_loader(
     self: Any,
@@ -244,3 +246,31 @@ def tf_dataset(
     tls_cert: str | os.PathLike[str] | None = None,
     tls_key: str | os.PathLike[str] | None = None,
 ) -> tf.data.Dataset: ...
+
+def convert(
+    dataset: Any,
+    location: str | os.PathLike[str],
+    *,
+    features: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    key: Key = None,
+    split: str | None = None,
+    workers: int = 0,
+    mp_context: str | None = None,
+    format: Literal['tfrecord', 'indexed', 'webdataset', 'mds', 'parquet', 'arrayrecord', 'hdf5', 'lmdb', 'npz', 'safetensors', 'zarr'] = "tfrecord",
+    codec: str | None = None,
+    shard_size: int | str = "256MiB",
+    shard_records: int | None = None,
+    classes: Sequence[str] | Literal['auto'] | None = None,
+    label_base: Literal[0, 1] = 0,
+    seek_points: Literal['auto', 'on', 'dense', 'off'] = "auto",
+    image_format: Literal['png', 'jpeg'] = "png",
+    quality: int | None = None,
+    dali_index: bool = True,
+    threads: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    stage: str | os.PathLike[str] | None = None,
+    stage_bytes: int | str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> WriteSummary: ...

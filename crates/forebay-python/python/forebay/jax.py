@@ -51,9 +51,11 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         the samples of its own devices, and N is the batch of all of them. Instead of `device`.
     prefetch : int, default 2
         Batches that are prepared before they are asked for. Each takes its memory on the devices.
-    map_batch, map_sample, map_threads
+    map_batch, map_sample : callable, optional
         Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
         returns are put on the devices.
+    map_threads : int, default 1
+        Threads that the functions run in.
     **options
         All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape. `rank` and `world_size` are by default JAX's process
         index and count where there are several processes.

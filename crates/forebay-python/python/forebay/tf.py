@@ -47,9 +47,11 @@ class Loader(Front[Any, "TensorBatch[tf.Tensor]"]):
         worked on. By default the CPU.
     prefetch : int, default 2
         Batches that are prepared before they are asked for.
-    map_batch, map_sample, map_threads
+    map_batch, map_sample : callable, optional
         Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
         returns become tensors.
+    map_threads : int, default 1
+        Threads that the functions run in.
     **options
         All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape.
 

@@ -79,10 +79,12 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         The type of normalised images, by default torch.float32. It is computed in float32.
     prefetch : int, default 2
         Batches that are prepared before they are asked for. Each takes its memory on the device.
-    map_batch, map_sample, map_threads
+    map_batch, map_sample : callable, optional
         Python functions on the way: see `forebay.Mapped`. They are given images as (H, W, 3), unless
         `source` is a loader that has another layout. Arrays and tensors in whatever `map_batch`
         returns become tensors on the device.
+    map_threads : int, default 1
+        Threads that the functions run in.
     **options
         All others are those of `forebay.Loader`, except for `layout`.
 

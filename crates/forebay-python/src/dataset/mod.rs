@@ -31,6 +31,13 @@ const SPARE_BLOCKS: usize = 4;
 /// Made by `open`. `ds[i]` reads and verifies one record, `ds[a:b:c]` is a dataset of
 /// those records, and iteration reads in large pieces. Threads may share it, it pickles,
 /// and it survives a fork. So do its records, which are read again where they are unpickled.
+///
+/// Examples
+/// --------
+/// >>> train = forebay.open("packed/").split("train")  # doctest: +SKIP
+/// >>> record = train[0]  # doctest: +SKIP
+/// >>> record.key, record.label, len(record.image)  # doctest: +SKIP
+/// ('n01440764/n01440764_10026.JPEG', 1, 13697)
 #[pyclass(frozen, module = "forebay", name = "Dataset")]
 pub(crate) struct PyDataset {
     reached: Arc<DatasetAccess>,
@@ -104,6 +111,12 @@ impl DatasetAccess {
 ///     When manifest, shard or index cannot be read.
 /// StorageError
 ///     When a store refuses, or cannot be reached.
+///
+/// Examples
+/// --------
+/// >>> ds = forebay.open("packed/")  # doctest: +SKIP
+/// >>> ds.splits  # doctest: +SKIP
+/// {'train': 1281167, 'validation': 50000}
 #[pyfunction]
 #[pyo3(signature = (path, *, storage_options=None))]
 pub(crate) fn open(
