@@ -23,6 +23,7 @@ struct Readme;
 
 mod encoding;
 mod foreign;
+mod groups;
 mod stream;
 mod values;
 
@@ -33,6 +34,7 @@ use serde_json::{Map, Value};
 
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
 pub use foreign::{foreign, misspelled};
+pub use groups::GROUPS;
 pub use stream::StreamInfo;
 pub use values::{
     Class, LabelBase, NormalizeSpec, OnError, ShuffleSpec, TransformSpec, Transforms, WeightsSpec,

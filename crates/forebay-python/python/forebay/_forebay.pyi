@@ -845,6 +845,15 @@ class Loader:
     loader; each batch goes to one of them. A loader does not survive a fork: make it in
     the process that uses it.
 
+    Options come in groups:
+
+    - Samples: `split`, `batch_size`, `drop_last`, `pad_last`, `indices`, `classes`, `limit`, `weights`, `class_balanced`, `num_samples`, `repeats`, `label_base`, `columns`, `on_error`
+    - Order: `shuffle`, `seed`, `reshuffle`, `block_records`, `window_blocks`
+    - Pixels: `transform`, `batch_transform`, `layout`, `dtype`, `normalize`, `resize_like`, `exif_orientation`, `dct_scaling`, `keep_empty_boxes`, `max_pixels`, `max_image_bytes`
+    - Ranks: `rank`, `world_size`, `virtual_ranks`
+    - Machine and storage: `threads`, `memory`, `learn_seek_points`, `page_cache`, `storage_options`
+    - Server: `timeout`, `transport`, `connections`, `token`, `token_file`, `tls_ca`, `tls_cert`, `tls_key`
+
     Parameters
     ----------
     source : str, os.PathLike or Mix
@@ -858,20 +867,52 @@ class Loader:
         Optional if the dataset has one split. "val", "valid", "validation" and "dev" are the same name.
     batch_size : int, default 32
         Samples in a batch of one rank.
-    rank : int, optional
-        Rank of this process, from 0.
-        Give `rank` and `world_size` together. Without them they come from the framework or the launcher (docs/loader.md).
-    world_size : int, optional
-        Number of ranks.
-        It must divide `virtual_ranks`. All ranks get the same number of batches.
-    seed : int, default 0
-        Seed of the order and of random transforms.
+    drop_last : bool, optional
+        Leave out the last batch of an epoch if it is incomplete.
+        The default is true for transforms with a random operation, false for `EvalTransform`, and for others true if samples are
+        shuffled. If it is false, ranks get the same number of steps by padding: `Batch.padding` counts the added samples, which have the label -100.
+    pad_last : bool, default False
+        Fill the last batch up where there is one rank, so that all batches have one size.
+        `Batch.padding` counts the added samples, which have the label -100. Several ranks always have it, with
+        `drop_last=False`: they get the same number of batches.
+    indices : sequence, array or tensor of int, optional
+        Use only these records, by number.
+        Their order does not matter: without a shuffle, samples come in storage order.
+    classes : sequence of str or int, optional
+        Use only records of these classes, given by name or label.
+    limit : int, optional
+        Use at most this many records.
+        The first ones in storage order, after `indices` and `classes`. They are the same in each epoch.
+    weights : dict or sequence of float, optional
+        Weights of classes or of records, for sampling with replacement.
+        Classes are given by name or label; the weight of other classes is 1.
+    class_balanced : bool, default False
+        Sample all classes equally often, with replacement.
+    num_samples : int, optional
+        Number of samples in an epoch, for sampling with replacement and for a `Mix` with weights.
+        The default is the number of records.
+    repeats : int, default 1
+        Number of times that each sample comes in an epoch.
+        Each time with other random transforms.
+    label_base : {0, 1, "stored"}, default 0
+        Label of the first class in batches: 0, 1, or "stored" for labels as they are stored.
+        Labels in `classes` and `weights` count in the same way. Records without a label keep -1. A stored label below that of the
+        first class is an error that `on_error` handles.
+    columns : sequence of str, optional
+        Further columns in batches, by name.
+        `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch.
+    on_error : {"raise", "skip", "zero"}, default "raise"
+        Handling of samples that cannot be read or decoded.
+        "skip" puts the next good sample of the batch in their place, "zero" puts zeros and the label -1. `Batch.failed` says which
+        samples these are, `stats` counts them by reason.
     shuffle : bool or str, optional
         Order of samples: "blocks", "window", "full" or "none".
         "blocks" reads blocks of neighboring records in random order and shuffles their samples, so that reads are large. "window"
         shuffles samples in the same way but reads the blocks in storage order: for records that are stored in random order. "full" is a
         permutation of all samples. True means "blocks", False means "none". The default is true for transforms with a
         random operation and false for `EvalTransform`; with any other transform the option is required.
+    seed : int, default 0
+        Seed of the order and of random transforms.
     reshuffle : bool, default True
         Shuffle each epoch in a new order; false repeats the order of epoch 0.
         Random transforms differ between epochs in both cases.
@@ -879,9 +920,6 @@ class Loader:
         Records in a block of the shuffle "blocks" or "window".
     window_blocks : int, default 2
         Blocks whose samples are shuffled together, for each virtual rank.
-    virtual_ranks : int, default 64
-        Number of parts that an epoch is divided into, a multiple of `world_size`.
-        The order of samples depends on this number and not on the number of ranks.
     transform : TrainTransform, EvalTransform, list of transforms or KeepEncoded, optional
         Transform of images.
         Required, except for a job of a server. A list begins with `RandomResizedCrop`, or with `Resize` and `CenterCrop`; flips and
@@ -906,53 +944,24 @@ class Loader:
     dct_scaling : bool, default False
         Decode JPEG at a reduced size if the crop is larger than the output.
         Faster, with slightly different pixels. The decoded crop is never smaller than the output.
+    keep_empty_boxes : bool, default False
+        Keep boxes that are outside of the crop or smaller than a pixel.
+        By default they are left out, together with their labels.
     max_pixels : int, optional
         Maximum number of pixels of an image.
         Larger images are refused before decoding. The default is 64 Mi pixels; a server has its own limit.
     max_image_bytes : int or str, optional
         Maximum size of a decoded image in bytes.
         Larger images are refused before decoding. The default is 256 MiB; a server has its own limit.
-    drop_last : bool, optional
-        Leave out the last batch of an epoch if it is incomplete.
-        The default is true for transforms with a random operation, false for `EvalTransform`, and for others true if samples are
-        shuffled. If it is false, ranks get the same number of steps by padding: `Batch.padding` counts the added samples, which have the label -100.
-    indices : sequence, array or tensor of int, optional
-        Use only these records, by number.
-        Their order does not matter: without a shuffle, samples come in storage order.
-    classes : sequence of str or int, optional
-        Use only records of these classes, given by name or label.
-    limit : int, optional
-        Use at most this many records.
-        The first ones in storage order, after `indices` and `classes`. They are the same in each epoch.
-    weights : dict or sequence of float, optional
-        Weights of classes or of records, for sampling with replacement.
-        Classes are given by name or label; the weight of other classes is 1.
-    class_balanced : bool, default False
-        Sample all classes equally often, with replacement.
-    num_samples : int, optional
-        Number of samples in an epoch, for sampling with replacement and for a `Mix` with weights.
-        The default is the number of records.
-    repeats : int, default 1
-        Number of times that each sample comes in an epoch.
-        Each time with other random transforms.
-    on_error : {"raise", "skip", "zero"}, default "raise"
-        Handling of samples that cannot be read or decoded.
-        "skip" puts the next good sample of the batch in their place, "zero" puts zeros and the label -1. `Batch.failed` says which
-        samples these are, `stats` counts them by reason.
-    label_base : {0, 1, "stored"}, default 0
-        Label of the first class in batches: 0, 1, or "stored" for labels as they are stored.
-        Labels in `classes` and `weights` count in the same way. Records without a label keep -1. A stored label below that of the
-        first class is an error that `on_error` handles.
-    columns : sequence of str, optional
-        Further columns in batches, by name.
-        `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch.
-    keep_empty_boxes : bool, default False
-        Keep boxes that are outside of the crop or smaller than a pixel.
-        By default they are left out, together with their labels.
-    pad_last : bool, default False
-        Fill the last batch up where there is one rank, so that all batches have one size.
-        `Batch.padding` counts the added samples, which have the label -100. Several ranks always have it, with
-        `drop_last=False`: they get the same number of batches.
+    rank : int, optional
+        Rank of this process, from 0.
+        Give `rank` and `world_size` together. Without them they come from the framework or the launcher (docs/loader.md).
+    world_size : int, optional
+        Number of ranks.
+        It must divide `virtual_ranks`. All ranks get the same number of batches.
+    virtual_ranks : int, default 64
+        Number of parts that an epoch is divided into, a multiple of `world_size`.
+        The order of samples depends on this number and not on the number of ranks.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use.
         A server has its own.
@@ -966,6 +975,9 @@ class Loader:
     page_cache : {"keep", "drop"}, default "keep"
         Whether the system keeps copies of what was read from local files.
         "drop" is for a dataset larger than memory that would drive out what others read. A server decides for itself.
+    storage_options : dict of str to str, optional
+        How a store is reached, see `open`.
+        Credentials come from the environment otherwise.
     timeout : float or None, default 300.0
         The longest wait for a batch in seconds; for a server that is busy, that starts, or that is lost.
     transport : {"auto", "shm", "tcp"}, optional
@@ -975,9 +987,6 @@ class Loader:
     connections : int, default 1
         Over how many TCP connections each batch comes at once, up to 16.
         For a network that one of them, or one core, does not fill.
-    storage_options : dict of str to str, optional
-        How a store is reached, see `open`.
-        Credentials come from the environment otherwise.
     token : str, optional
         A secret that lets this process into a server.
         By default that of the environment variable FOREBAY_TOKEN. It is sent through TLS, or to a server on this machine, and
@@ -1022,14 +1031,23 @@ class Loader:
         *,
         split: str | None = None,
         batch_size: int = 32,
-        rank: int | None = None,
-        world_size: int | None = None,
-        seed: int = 0,
+        drop_last: bool | None = None,
+        pad_last: bool = False,
+        indices: Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor | None = None,
+        classes: Sequence[str | int] | None = None,
+        limit: int | None = None,
+        weights: Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]] | None = None,
+        class_balanced: bool = False,
+        num_samples: int | None = None,
+        repeats: int = 1,
+        label_base: Literal[0, 1, "stored"] = 0,
+        columns: Sequence[str] | None = None,
+        on_error: Literal["raise", "skip", "zero"] = "raise",
         shuffle: bool | str | None = None,
+        seed: int = 0,
         reshuffle: bool = True,
         block_records: int | None = None,
         window_blocks: int = 2,
-        virtual_ranks: int = 64,
         transform: _Transform | None = None,
         batch_transform: _BatchTransform | None = None,
         layout: Literal["nhwc", "nchw"] = "nhwc",
@@ -1038,29 +1056,20 @@ class Loader:
         resize_like: Literal["pillow", "opencv", "tensorflow"] = "pillow",
         exif_orientation: bool = False,
         dct_scaling: bool = False,
+        keep_empty_boxes: bool = False,
         max_pixels: int | None = None,
         max_image_bytes: int | str | None = None,
-        drop_last: bool | None = None,
-        indices: Sequence[int] | npt.NDArray[np.integer[Any]] | _Tensor | None = None,
-        classes: Sequence[str | int] | None = None,
-        limit: int | None = None,
-        weights: Mapping[str, float] | Mapping[int, float] | Sequence[float] | npt.NDArray[np.floating[Any]] | None = None,
-        class_balanced: bool = False,
-        num_samples: int | None = None,
-        repeats: int = 1,
-        on_error: Literal["raise", "skip", "zero"] = "raise",
-        label_base: Literal[0, 1, "stored"] = 0,
-        columns: Sequence[str] | None = None,
-        keep_empty_boxes: bool = False,
-        pad_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        virtual_ranks: int = 64,
         threads: int = 0,
         memory: int | str | None = None,
         learn_seek_points: int | str | None = None,
         page_cache: Literal["keep", "drop"] = "keep",
+        storage_options: dict[str, str] | None = None,
         timeout: float | None = 300.0,
         transport: Literal["auto", "shm", "tcp"] | None = None,
         connections: int = 1,
-        storage_options: dict[str, str] | None = None,
         token: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
         tls_ca: str | os.PathLike[str] | None = None,

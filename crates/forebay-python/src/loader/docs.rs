@@ -1,11 +1,11 @@
 //! The docstring and the signature of `Loader`, with the options of the schema.
 
-use forebay_options::{LoaderOption, OPTIONS, OptionKind, PROCESS_OPTIONS};
+use forebay_options::{GROUPS, LoaderOption, OPTIONS, OptionKind, PROCESS_OPTIONS};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::Value;
 
-/// The docstring up to the options of the schema.
+/// The docstring up to the groups of options.
 const BEFORE: &str = r#"Batches of decoded images, for training or in order.
 
 One loop over the loader is one epoch, and the next loop is the next epoch, also after a loop
@@ -19,6 +19,12 @@ Waiting for a batch lets other threads run and ends at Ctrl-C. Threads may share
 loader; each batch goes to one of them. A loader does not survive a fork: make it in
 the process that uses it.
 
+Options come in groups:
+
+"#;
+
+/// The docstring from the groups to the options of the schema.
+const SOURCE: &str = r#"
 Parameters
 ----------
 source : str, os.PathLike or Mix
@@ -53,9 +59,14 @@ Examples
 ...         train(images, labels)
 "#;
 
-/// All options: those of the stream, and those of the process that receives it.
+/// All options in the order of their groups: those of the stream, and those of the process that receives it.
 pub(super) fn options() -> impl Iterator<Item = &'static LoaderOption> {
-    OPTIONS.iter().chain(PROCESS_OPTIONS)
+    let named = |name: &str| {
+        let mut all = OPTIONS.iter().chain(PROCESS_OPTIONS);
+        all.find(|option| option.name == name)
+    };
+    let names = GROUPS.iter().flat_map(|(_, names)| names.split(' '));
+    names.filter_map(named)
 }
 
 /// Returns the type of an option for people, and for type checkers.
@@ -133,6 +144,10 @@ fn default(option: &LoaderOption) -> Value {
 /// Returns the docstring of `Loader`.
 pub(super) fn docstring() -> String {
     let mut text = BEFORE.to_owned();
+    for (title, names) in GROUPS {
+        text += &format!("- {title}: `{}`\n", names.replace(' ', "`, `"));
+    }
+    text += SOURCE;
     for option in options() {
         let default = match default(option) {
             Value::Null => "optional".to_owned(),
