@@ -57,7 +57,7 @@ def with_options(
                 # Imported for an error alone.
                 from difflib import get_close_matches
 
-                if near := get_close_matches(option, signature.parameters, 1, 0.85):
+                if near := get_close_matches(option.lower(), signature.parameters, 1, 0.85):
                     raise UnknownOptionError(f"{name}() got an unexpected keyword argument {option!r}: use {near[0]!r}")
             return function(*given, **named)
 
