@@ -64,7 +64,7 @@ fn hashed(numbers: &[f64]) -> u64 {
 /// Examples
 /// --------
 /// >>> forebay.TrainTransform(160, scale=(0.25, 1.0))
-/// TrainTransform(160, scale=(0.25, 1), ratio=(0.75, 1.3333333333333333), flip=0.5)
+/// TrainTransform(160, scale=(0.25, 1.0), ratio=(0.75, 1.3333333333333333), flip=0.5)
 #[pyclass(
     frozen,
     eq,

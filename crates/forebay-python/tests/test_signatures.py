@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import operator
 import pydoc
@@ -58,4 +59,5 @@ def test_help_shows_defaults_meanings_and_an_example(name: str) -> None:
         methods = [method for key, method in vars(thing).items() if not key.startswith("_") and callable(method)]
         for parameter in {p for method in methods for p in inspect.signature(method).parameters} - {"self"}:
             assert parameter in shown, parameter
-    assert any(line.startswith(">>> ") for line in lines)
+    (examples,) = doctest.DocTestFinder(recurse=False).find(thing, name, module=False, globs={"forebay": forebay})
+    assert examples.examples and doctest.DocTestRunner().run(examples).failed == 0
