@@ -281,13 +281,37 @@ def test_torchdata(packed: Packed) -> None:
 
 def test_a_data_loader_with_workers_says_what_is_wrong(packed: Packed) -> None:
     with of(packed) as loader:
-        data = torch.utils.data.DataLoader(
-            loader.as_dataset(), batch_size=None, num_workers=1, multiprocessing_context="fork"
-        )
-        with pytest.raises(forebay.ForkError, match="spawn"):
-            next(iter(data))
+        for data, expected in ((loader.as_dataset(), forebay.ForkError), (loader, TypeError)):
+            workers = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="fork")
+            with pytest.raises(expected, match="spawn|as_dataset"):
+                next(iter(workers))
+        with pytest.raises(TypeError, match=r"loader.dataset\[0\] failed.*as_dataset"):
+            next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(loader.as_dataset())
+
+
+class InWorker(torch.utils.data.IterableDataset):  # type: ignore[misc]
+    """A dataset that makes its loader in the process that iterates."""
+
+    def __init__(self, packed: Packed, **options: Any) -> None:
+        self.packed, self.options = packed, options
+
+    def __iter__(self) -> Any:
+        with of(self.packed, **self.options) as loader:
+            for batch in loader:
+                yield loader.rank, loader.world_size, batch.samples[~batch.padding].tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_loaders_in_workers_take_a_share_each(packed: Packed, workers: int) -> None:
+    context = "fork" if workers else None
+    data = torch.utils.data.DataLoader(
+        InWorker(packed), batch_size=None, num_workers=workers, multiprocessing_context=context, collate_fn=tuple
+    )  # fmt: skip
+    found = list(data)
+    assert {(rank, world) for rank, world, _ in found} == {(rank, max(workers, 1)) for rank in range(max(workers, 1))}
+    assert sorted(sample for _, _, samples in found for sample in samples) == list(range(TOTAL))
 
 
 def test_attributes_tell_the_truth(packed: Packed) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay import _ranks
 from test_loader import TOTAL, content, epochs, loader
 
 VARIABLES = (
@@ -330,3 +331,18 @@ def test_processes_of_torch_share_an_epoch(source: str, tmp_path: pathlib.Path) 
         # The rest of 42 is no batch of two ranks.
         assert (one, two) == ("20", "20")
         assert len(set(samples.strip("[]").split(", "))) == 40
+
+
+def test_workers_of_a_data_loader_are_ranks(packed: dict[str, pathlib.Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    data: Any = types.ModuleType("torch.utils.data")
+    data.get_worker_info = lambda: types.SimpleNamespace(id=1, num_workers=2)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", data)
+    for variables, expected in (({}, (1, 2)), ({"RANK": "1", "WORLD_SIZE": "2"}, (3, 4))):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with loader(packed["indexed"]) as it:
+            assert (it.rank, it.world_size) == expected
+    with pytest.raises(forebay.OptionError, match="a job of 2 ranks cannot be divided"):
+        _ranks.choose(_ranks.claims(), 2)
+    data.get_worker_info = lambda: None
+    assert _ranks.choose(_ranks.claims(), 2) == (1, 2, True, True)

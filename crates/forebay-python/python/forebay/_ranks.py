@@ -68,8 +68,25 @@ def choose(found: list[Claim], job: int | None = None) -> tuple[int, int, bool, 
     """The rank, the number of ranks, and whether each of the two was named.
 
     `job` is the number of ranks of a server's job. Raises OptionError where no rank follows from
-    what was found, or two.
+    what was found, or two. Each worker of a DataLoader is a rank of its own, as all of them would deliver the same samples.
     """
+    rank, size, *named = _choose(found, job)
+    worker, workers = _worker()
+    if workers == 1:
+        return rank, size, named[0], named[1]
+    if job is not None:
+        raise OptionError(f"a job of {job} ranks cannot be divided among workers of a DataLoader: loop over the loader without one")
+    return rank * workers + worker, size * workers, True, True
+
+
+def _worker() -> tuple[int, int]:
+    """Which worker of a DataLoader of torch this process is, and of how many."""
+    get_worker_info = getattr(sys.modules.get("torch.utils.data"), "get_worker_info", None)
+    info = get_worker_info and get_worker_info()
+    return (info.id, info.num_workers) if info else (0, 1)
+
+
+def _choose(found: list[Claim], job: int | None) -> tuple[int, int, bool, bool]:
     if not found:
         if job is not None and job > 1:
             raise OptionError(
@@ -104,7 +121,7 @@ def world_size(found: list[Claim], job: int | None = None) -> int:
             sizes.add(job)
         if len(sizes) != 1:
             raise
-        return sizes.pop()  # type: ignore[return-value]
+        return sizes.pop() * _worker()[1]  # type: ignore[operator]
     if job is None or not is_named:
         return size if job is None else job
     if size != job:

@@ -193,6 +193,9 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         """
         return _batches_of(self)
 
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
     def close(self) -> None:
         """Stop threads and connections: see `forebay.Loader.close`."""
         super().close()
@@ -262,8 +265,9 @@ class _Records:
 
     def __getitem__(self, index: Any) -> Any:
         raise TypeError(
-            f"loader.dataset[{index!r}] failed: a loader gives batches in its own order, not single samples; "
-            "loop over the loader, or read a record by forebay.open(path).split(name)[i]"
+            f"loader.dataset[{index!r}] failed: a loader gives batches in its own order, not single samples; loop over the loader, "
+            "give DataLoader(loader.as_dataset(), batch_size=None) to code that wants one, or read samples by number: "
+            "forebay.open(path).split(name).dataset(transform)"
         )
 
     __iter__ = None
