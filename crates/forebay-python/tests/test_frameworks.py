@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 import pickle
+import shutil
 from typing import Any
 
 import pytest
@@ -217,9 +219,12 @@ def test_transformers(packed: Packed, tmp_path: pathlib.Path) -> None:
         assert trainer.evaluate()["eval_counted"] == TOTAL
 
 
-def test_transformers_resumes_within_an_epoch(packed: Packed, tmp_path: pathlib.Path) -> None:
+def trainer_steps(packed: Packed, run: pathlib.Path, steps: int, resume: bool, batch_size: int = 8, **options: Any) -> list[int]:
+    """The samples of a run of Trainer up to a number of steps, which saves a checkpoint after seven."""
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
+    import forebay.integrations.hf
+
     seen: list[int] = []
 
     class Model(torch.nn.Module):  # type: ignore[misc]
@@ -231,23 +236,26 @@ def test_transformers_resumes_within_an_epoch(packed: Packed, tmp_path: pathlib.
             seen.extend(samples.tolist())
             return {"loss": self.weight.sum()}
 
-    def run(name: str, steps: int, resume: bool) -> list[int]:
-        class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
-            def get_train_dataloader(self) -> Any:
-                return train
+    with of(packed, batch_size=batch_size, drop_last=True, map_batch=lambda batch: {"samples": batch.samples}) as train:
+        arguments = transformers.TrainingArguments(
+            run, max_steps=steps, save_steps=7, use_cpu=True, report_to=[], disable_tqdm=True, **options
+        )  # fmt: skip
+        trainer = forebay.integrations.hf.Trainer(Model(), arguments, train_dataset=train)
+        trainer.train(resume_from_checkpoint=resume)
+    return seen
 
-        seen.clear()
-        with of(packed, drop_last=True, map_batch=lambda batch: {"samples": batch.samples}) as train:
-            arguments = transformers.TrainingArguments(
-                tmp_path / name, max_steps=steps, save_steps=7, use_cpu=True, report_to=[], disable_tqdm=True,
-            )  # fmt: skip
-            Trainer(Model(), arguments).train(resume_from_checkpoint=resume)
-        return list(seen)
 
-    whole = run("whole", 10, False)
-    assert len(whole) == 80 and whole[:40] != whole[40:]
-    first = run("parts", 7, False)
-    assert first + run("parts", 10, True) == whole
+def test_transformers_resumes_within_an_epoch(packed: Packed, tmp_path: pathlib.Path) -> None:
+    whole = trainer_steps(packed, tmp_path / "whole", 11, False)
+    assert len(whole) == 88 and whole[:40] != whole[40:80]
+    first = trainer_steps(packed, tmp_path / "parts", 7, False)
+    modes = {"skip": {}, "ignore": {"ignore_data_skip": True}, "callbacks": {"restore_callback_states_from_checkpoint": True}}
+    for name, options in modes.items():
+        # A run that ends leaves a checkpoint behind.
+        shutil.copytree(tmp_path / "parts", tmp_path / name)
+        assert first + trainer_steps(packed, tmp_path / name, 11, True, **options) == whole
+    with pytest.raises(forebay.StateError, match=r"ends at position 16 of epoch 1, and the Trainer would continue at position 28"):
+        trainer_steps(packed, tmp_path / "parts", 11, True, batch_size=4)
 
 
 def test_timm(packed: Packed) -> None:

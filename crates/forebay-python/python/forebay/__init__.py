@@ -9,6 +9,7 @@
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `forebay.metrics` gives the waits of loaders to Prometheus.
+- `forebay.integrations` has callbacks that save the loader in checkpoints of Hugging Face and Keras.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
 - `Error` is the base of every exception raised on purpose.
 
