@@ -90,6 +90,7 @@ def dataset(request: pytest.FixtureRequest, packed: dict[str, pathlib.Path]) -> 
     return packed[request.param]
 
 
+Packed = dict[str, pathlib.Path]
 Serve = Callable[[pathlib.Path], str]
 
 
@@ -171,8 +172,11 @@ def s3_endpoint() -> Iterator[str]:
         reader.join()
 
 
-def python(code: str, *args: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Runs code in a fresh interpreter."""
+def python(
+    code: str, *args: str, timeout: float = 120, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs code in a fresh interpreter, with these variables beside those of this process."""
+    environment = {**os.environ, **(environment or {})}
     return subprocess.run(
-        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=timeout
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=timeout, env=environment
     )

@@ -266,6 +266,47 @@ def test_timm(packed: Packed) -> None:
         for (images, labels), batch in zip(data, plain, strict=True):
             torch.testing.assert_close(images, batch.images)
             assert torch.equal(labels, batch.labels)
+    with of(packed) as loader, of(packed, rank=1, world_size=2) as other:
+        # All samples of a validation, and padding of several ranks by its label.
+        counted = [int((labels >= 0).sum()) for _, labels in timm_data.PrefetchLoader(loader, device=torch.device("cpu"))]
+        assert sum(counted) == len(loader.dataset) == TOTAL
+        with of(packed, pad_last=False) as short:
+            assert sum(len(labels) for _, labels in timm_data.PrefetchLoader(short, device=torch.device("cpu"))) == TOTAL
+        counted = [int((labels >= 0).sum()) for _, labels in timm_data.PrefetchLoader(other, device=torch.device("cpu"))]
+        assert sum(counted) == sum(int((~batch.padding).sum()) for batch in other) < TOTAL
+
+
+def test_keras(packed: Packed, tmp_path: pathlib.Path) -> None:
+    if importlib.util.find_spec("keras") is None or importlib.util.find_spec("jax") is None:
+        pytest.skip("keras and jax are not installed")
+    code = (
+        "import sys, keras, forebay, forebay.integrations.keras as ours\n"
+        "class Stop(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None):\n"
+        "        if sys.argv[3] == 'stop' and (self.model.optimizer.iterations == 8):\n"
+        "            raise SystemExit\n"
+        "keras.utils.set_random_seed(1)\n"
+        "layers = keras.layers\n"
+        "model = keras.Sequential([keras.Input((32, 32, 3)), layers.GlobalAveragePooling2D(), layers.Dense(4)])\n"
+        "model.compile('adam', keras.losses.SparseCategoricalCrossentropy(from_logits=True))\n"
+        "with forebay.Loader(sys.argv[1], batch_size=8, transform=forebay.TrainTransform(32)) as loader:\n"
+        "    data = ours.Data(loader)\n"
+        "    backup = ours.BackupLoader(data, sys.argv[2], save_freq=3)\n"
+        "    try:\n"
+        "        model.fit(data, epochs=3, steps_per_epoch=2, verbose=0, callbacks=[backup])\n"
+        "    except forebay.OptionError as error:\n"
+        "        assert 'steps_per_epoch is 2' in str(error)\n"
+        "    model.fit(data, epochs=3, verbose=0, callbacks=[backup, Stop()])\n"
+        "    print(loader.epoch, [float(value) for value in model.get_weights()[0].ravel()])\n"
+        "with forebay.Loader(sys.argv[1], batch_size=8, transform=forebay.EvalTransform(32, resize=40)) as loader:\n"
+        "    print(len(model.predict(ours.Data(loader), verbose=0)))\n"
+    )
+    environment = {"KERAS_BACKEND": "jax"}
+    whole = python(code, str(packed["indexed"]), str(tmp_path / "whole"), "run", timeout=300, environment=environment)
+    assert whole.stdout.startswith("3 [") and whole.stdout.endswith(f"]\n{TOTAL}\n"), whole.stderr
+    stopped = python(code, str(packed["indexed"]), str(tmp_path / "parts"), "stop", timeout=300, environment=environment)
+    assert stopped.returncode == 0 and stopped.stdout == "", stopped.stderr
+    assert python(code, str(packed["indexed"]), str(tmp_path / "parts"), "run", timeout=300, environment=environment).stdout == whole.stdout
 
 
 def test_torchdata(packed: Packed) -> None:
