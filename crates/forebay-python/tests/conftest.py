@@ -6,6 +6,7 @@ record must hold is known.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -19,6 +20,10 @@ import zlib
 from collections.abc import Callable, Iterator
 
 import pytest
+
+# Keras cannot be imported without its backend, which by default is TensorFlow.
+if importlib.util.find_spec("tensorflow") is None:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
 
 CLASSES = ["n01440764", "n01443537", "n02084071"]
 IMAGES_PER_CLASS = 14
