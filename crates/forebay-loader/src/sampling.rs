@@ -211,6 +211,11 @@ impl Sampling {
             0 => usize::MAX,
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
+        if self.labels.is_empty() && !self.indices.is_empty() {
+            // A few records of a large split need no pass over the labels of all.
+            let listed = self.indices.iter().take(limit);
+            return Ok(listed.map(|&index| index as u32).collect());
+        }
         let mut list = Vec::new();
         let mut found = vec![false; self.labels.len()];
         let mut indices = self.indices.iter().peekable();

@@ -95,6 +95,14 @@ fn records_are_chosen_by_number_class_and_limit() {
     assert!(samples(&sampling, 0).into_iter().eq(0..7));
     sampling.limit = 400;
     assert_eq!(samples(&sampling, 0).len(), 40);
+    let indices = [3, 5, 7].into();
+    sampling = Sampling {
+        indices,
+        limit: 2,
+        ..sampling
+    };
+    assert_eq!(samples(&sampling, 0), [3, 5]);
+    sampling.indices = [].into();
     sampling.limit = 3;
     sampling.classes = vec!["cat".into()];
     assert_eq!(samples(&sampling, 0), [0, 4, 8]);
