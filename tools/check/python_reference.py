@@ -22,8 +22,8 @@ REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
 ADAPTERS = ("torch", "jax", "tf", "metrics", "checkpoint")
 # Public, and not in `__all__`, as they have the names of builtins.
 SHADOWS = ("TimeoutError", "open")
-DATASETS = ("open", "Dataset", "Record")
-WRITING = ("Writer", "convert", "WriteSummary")
+DATASETS = ("open", "Dataset", "Record", "RandomAccessDataset")
+WRITING = ("Writer", "convert", "WriteSummary", "pack", "convert_files", "verify", "inspect", "index", "export", "Summary")
 LOADERS = (
     "Loader",
     "Mix",

@@ -64,6 +64,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<dataset::PyDataset>()?;
     module.add_class::<dataset::Record>()?;
     module.add_class::<dataset::Records>()?;
+    module.add_class::<dataset::SampleDecoder>()?;
     module.add_class::<device::PyHostRegistry>()?;
     module.add_class::<loader::PyLoader>()?;
     module.add_class::<loader::Epoch>()?;

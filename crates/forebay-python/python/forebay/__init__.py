@@ -1,6 +1,7 @@
 """Forebay: shards of training images in, decoded batches out.
 
 - `open` a packed dataset for its records, by number or in order.
+- `RandomAccessDataset` gives decoded samples by number, for code with its own sampler: `open(...).split(...).dataset(...)`.
 - `Loader` gives batches of decoded images, from a dataset, a `Mix` of several, or a server.
 - `TrainTransform`, `EvalTransform` or a list of `RandomResizedCrop`, `RandAugment` and others say
   what becomes of each image; `KeepEncoded` leaves it encoded.
@@ -88,6 +89,7 @@ from forebay._ops import (
     Resize,
     TrivialAugmentWide,
 )
+from forebay._random_access import RandomAccessDataset
 from forebay._transforms import CutMix, Mixup, RandomChoice
 from forebay._writer import Writer, WriteSummary
 
@@ -130,6 +132,7 @@ __all__ = [
     "OptionError",
     "Ragged",
     "RandAugment",
+    "RandomAccessDataset",
     "RandomAffine",
     "RandomChoice",
     "RandomErasing",

@@ -10,6 +10,7 @@ from typing_extensions import CapsuleType, Self
 
 from forebay._digest import EpochDigest
 from forebay._mix import Mix
+from forebay._random_access import RandomAccessDataset
 from forebay._sampler import Sampler
 from forebay._ops import Normalize, _Op
 from forebay._transforms import CutMix, Mixup, RandomChoice
@@ -27,6 +28,7 @@ __all__ = [
     "KeepEncoded",
     "Record",
     "Records",
+    "SampleDecoder",
     "Saved",
     "TrainTransform",
     "_Checkpoint",
@@ -362,6 +364,26 @@ class Dataset:
         OptionError
             When there is no such split; the message has those that are.
         """
+    def dataset(self, transform: _Transform | None = None, **options: Any) -> RandomAccessDataset:
+        """The samples as a map-style dataset: decoded, transformed, and read by number.
+
+        Parameters
+        ----------
+        transform : TrainTransform, EvalTransform, KeepEncoded or list
+            What becomes of each image.
+        **options
+            See `RandomAccessDataset`.
+
+        Returns
+        -------
+        RandomAccessDataset
+            For `torch.utils.data.DataLoader`, Grain and Hugging Face datasets.
+
+        Raises
+        ------
+        OptionError
+            An invalid option, or a dataset of several splits.
+        """
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, index: int, /) -> Record: ...
@@ -369,6 +391,15 @@ class Dataset:
     def __getitem__(self, index: slice, /) -> Dataset: ...
     def __iter__(self) -> Records: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class SampleDecoder:
+    """Makes batches of any records of one split, as a `Loader` makes them."""
+    def __new__(cls, dataset: Dataset, options: dict[str, Any], threads: int) -> Self: ...
+    def numbers(self, indices: Sequence[int]) -> list[int]:
+        """The number in the split of each index into the dataset; negative ones count from its end."""
+    def batch(self, numbers: Sequence[int], seed: int, epoch: int) -> Batch:
+        """The batch of the samples with these numbers, which ascend."""
 
 @final
 class Records:

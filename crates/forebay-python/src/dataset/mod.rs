@@ -3,6 +3,7 @@
 //! Defines the Python API of datasets. forebay-shard reads and checks records.
 
 mod record;
+mod sample_decoder;
 mod view;
 
 use std::ffi::OsStr;
@@ -21,6 +22,7 @@ use crate::patience::{Deadline, patiently};
 use crate::storage::{GivenOptions, StorageOptions, location, open_dataset, reading, synthetic};
 use record::Holder;
 pub(crate) use record::Record;
+pub(crate) use sample_decoder::SampleDecoder;
 use view::{Cut, View};
 
 /// Maximum number of blocks kept for later runs. A block is reused once no record refers to it.
@@ -324,6 +326,35 @@ impl PyDataset {
             reached: Arc::clone(&self.reached),
             view: View::new([split].into()),
         })
+    }
+
+    /// The samples as a map-style dataset: decoded, transformed, and read by number.
+    ///
+    /// Parameters
+    /// ----------
+    /// transform : TrainTransform, EvalTransform, KeepEncoded or list
+    ///     What becomes of each image.
+    /// **options
+    ///     See `RandomAccessDataset`.
+    ///
+    /// Returns
+    /// -------
+    /// RandomAccessDataset
+    ///     For `torch.utils.data.DataLoader`, Grain and Hugging Face datasets.
+    ///
+    /// Raises
+    /// ------
+    /// OptionError
+    ///     An invalid option, or a dataset of several splits.
+    #[pyo3(signature = (transform=None, **options))]
+    fn dataset<'py>(
+        this: &Bound<'py, Self>,
+        transform: Option<Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let module = this.py().import("forebay._random_access")?;
+        let class = module.getattr("RandomAccessDataset")?;
+        class.call((this, transform), options)
     }
 
     fn __len__(&self) -> usize {

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Kind};
 use crate::storage::Reading;
 pub(crate) use given::Count;
 pub(crate) use keywords::{_bytes, Keywords};
+pub(crate) use loader_args::options_of;
 
 mod given;
 mod keywords;

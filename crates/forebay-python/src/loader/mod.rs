@@ -25,7 +25,7 @@ use crate::batch::PyBatch;
 use crate::failure::{Failure, Kind};
 use crate::patience::{Deadline, SLICE, patiently};
 use crate::pump::{EpochPosition, Event, NoEvent, Pump};
-pub(crate) use arguments::_bytes;
+pub(crate) use arguments::{_bytes, Keywords, options_of};
 pub(crate) use epoch::Epoch;
 use ranks::Ranks;
 use source::{Opened, Opener};

@@ -52,6 +52,13 @@ impl LoaderArgs {
     }
 }
 
+/// Takes the options of samples that are read without an order of their own.
+pub(crate) fn options_of(keywords: &mut Keywords<'_>) -> PyResult<Options> {
+    let mut given = schema::options(keywords)?;
+    given.shuffle = Some(false.into());
+    Ok(resolved(&given)?)
+}
+
 /// Converts the options of a loader without a job.
 fn resolved(given: &LoaderOptions) -> Result<Options, Failure> {
     if given.transform.is_none() {
