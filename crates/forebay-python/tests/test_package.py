@@ -40,8 +40,10 @@ def test_types_are_shipped() -> None:
 def test_import_stays_light() -> None:
     done = python(
         "import sys, forebay, forebay.torch\n"
-        "heavy = {'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
+        "heavy = {'torch', 'jax', 'tensorflow', 'numpy', 'multiprocessing', 'forebay._ops', 'forebay._commands'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "missing = [name for name in forebay.__all__ if name not in dir(forebay) or not hasattr(forebay, name)]\n"
+        "assert not missing, missing"
     )
     assert done.returncode == 0, done.stderr
 

@@ -20,14 +20,10 @@ None of these libraries is imported before it is used.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch, TorchBatch
-from forebay._command import Summary
-from forebay._commands import convert_files, export, index, inspect, pack, verify
 from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
-from forebay._convert import convert
 from forebay._digest import EpochDigest
 from forebay._errors import (
     AuthError,
@@ -69,29 +65,6 @@ from forebay._forebay import (
 from forebay._forebay import open as open
 from forebay._map import Mapped
 from forebay._mix import Mix
-from forebay._ops import (
-    AutoAugment,
-    CenterCrop,
-    ColorJitter,
-    GaussianBlur,
-    Grayscale,
-    Normalize,
-    RandAugment,
-    RandomAffine,
-    RandomErasing,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomIoUCrop,
-    RandomPhotometricDistort,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomVerticalFlip,
-    Resize,
-    TrivialAugmentWide,
-)
-from forebay._random_access import RandomAccessDataset
-from forebay._transforms import CutMix, Mixup, RandomChoice
-from forebay._writer import Writer, WriteSummary
 
 # Without `open` and `TimeoutError`: `from forebay import *` must not replace the builtins of these names.
 __all__ = [
@@ -178,14 +151,65 @@ TorchBatch.__module__ = "forebay.torch"
 
 if TYPE_CHECKING:
     from forebay import checkpoint as checkpoint
+    from forebay import integrations as integrations
     from forebay import jax as jax
     from forebay import metrics as metrics
     from forebay import tf as tf
     from forebay import torch as torch
+    from forebay._command import Summary
+    from forebay._commands import convert_files, export, index, inspect, pack, verify
+    from forebay._convert import convert
+    from forebay._ops import (
+        AutoAugment,
+        CenterCrop,
+        ColorJitter,
+        GaussianBlur,
+        Grayscale,
+        Normalize,
+        RandAugment,
+        RandomAffine,
+        RandomErasing,
+        RandomGrayscale,
+        RandomHorizontalFlip,
+        RandomIoUCrop,
+        RandomPhotometricDistort,
+        RandomResizedCrop,
+        RandomRotation,
+        RandomVerticalFlip,
+        Resize,
+        TrivialAugmentWide,
+    )
+    from forebay._random_access import RandomAccessDataset
+    from forebay._transforms import CutMix, Mixup, RandomChoice
+    from forebay._writer import Writer, WriteSummary
 else:  # A checker would take every misspelt name for a module.
+    # Modules that are imported when one of their names is first used, so that `import forebay` stays quick.
+    _LATER = {
+        "_command": "Summary",
+        "_commands": "convert_files export index inspect pack verify",
+        "_convert": "convert",
+        "_ops": (
+            "AutoAugment CenterCrop ColorJitter GaussianBlur Grayscale Normalize RandAugment RandomAffine "
+            "RandomErasing RandomGrayscale RandomHorizontalFlip RandomIoUCrop RandomPhotometricDistort "
+            "RandomResizedCrop RandomRotation RandomVerticalFlip Resize TrivialAugmentWide"
+        ),
+        "_random_access": "RandomAccessDataset",
+        "_transforms": "CutMix Mixup RandomChoice",
+        "_writer": "Writer WriteSummary",
+    }
+    _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
+    _SUBMODULES = ("checkpoint", "integrations", "jax", "metrics", "tf", "torch")
 
-    def __getattr__(name: str) -> ModuleType:
-        # `forebay.torch` without an import of its own, and without the price of one.
-        if name in ("checkpoint", "jax", "metrics", "tf", "torch"):
+    def __getattr__(name: str) -> object:
+        if name in _SUBMODULES:
             return importlib.import_module(f"forebay.{name}")
-        raise AttributeError(f"module 'forebay' has no attribute '{name}'")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'forebay' has no attribute '{name}'")
+        value = getattr(importlib.import_module(f"forebay.{_MODULE_OF[name]}"), name)
+        if isinstance(value, type):
+            value.__module__ = "forebay"
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_SUBMODULES})
