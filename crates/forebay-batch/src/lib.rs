@@ -16,6 +16,7 @@ struct Readme;
 pub mod column;
 pub mod digest;
 mod pool;
+pub mod positions;
 mod registry;
 mod shared;
 mod slots;

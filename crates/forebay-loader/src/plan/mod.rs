@@ -7,7 +7,7 @@
 //! # The arithmetic, which is a contract
 //!
 //! All divisions round down. `mix`, `reduce`, `Key` and the permutation are defined in
-//! `permutation.rs`; `K = Key::root(seed).child(epoch)`.
+//! [`forebay_batch::positions`]; `K = Key::root(seed).child(epoch)`.
 //!
 //! - With `V` virtual ranks, position `p` belongs to virtual rank `l = p % V`, as its position `j = p / V`. Virtual
 //!   rank `l` owns the places `start(l) .. start(l) + len(l)` of a sequence `Q`, where `start(l) = l * (N / V) +
@@ -47,22 +47,21 @@
 mod batches;
 pub mod defaults;
 mod epoch;
-mod permutation;
 mod selection;
 mod shuffle;
-mod virtual_ranks;
 
 pub use batches::Batches;
 pub(crate) use epoch::MAX_REPEATS;
 pub use epoch::{Epoch, PlannedSample};
-pub(crate) use permutation::Key;
+pub(crate) use forebay_batch::positions::Key;
 pub use selection::Selection;
 pub(crate) use shuffle::{Footprint, Reading};
 pub use shuffle::{Run, Shuffle};
 
+use forebay_batch::positions::VirtualRanks;
+
 use crate::error::{Error, Result};
 use shuffle::{Make, Order};
-use virtual_ranks::VirtualRanks;
 
 /// Maximum number of records of a split: sums of positions stay far below 2^64.
 const MAX_RECORDS: u64 = 1 << 48;

@@ -27,8 +27,8 @@
 
 use std::sync::Arc;
 
-use super::permutation::{Domain, Key, Permutation};
 use crate::error::{Error, Result};
+use forebay_batch::positions::{Domain, Key, Permutation};
 
 /// The records of a stream's epochs.
 #[derive(Debug, Clone)]

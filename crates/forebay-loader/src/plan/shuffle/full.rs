@@ -3,7 +3,8 @@
 //! Neighbors in storage are not used together, so each record is read on its own. Suits datasets that fit into memory
 //! or are on fast local disks.
 
-use super::super::permutation::{Domain, Permutation};
+use forebay_batch::positions::{Domain, Permutation};
+
 use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle};
 use crate::error::Result;
 

@@ -7,9 +7,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
+use forebay_batch::positions::{Key, VirtualRanks};
+
 use super::defaults;
-use super::permutation::Key;
-use super::virtual_ranks::VirtualRanks;
 use crate::error::{Error, Result};
 
 macro_rules! shuffles {

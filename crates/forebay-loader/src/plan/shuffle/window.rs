@@ -6,7 +6,7 @@
 //! windows. Suits records that are stored in random order: reads are as sequential as without a
 //! shuffle, with the memory of `blocks`.
 
-use super::blocks::Windows;
+use super::blocks::Windowed;
 use super::{Footprint, Kind, Make, Order, Reading, Shuffle, windows};
 use crate::error::Result;
 
@@ -27,6 +27,6 @@ impl Kind for Window {
 
     fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
         make.shuffle.check_blocks()?;
-        Ok(Box::new(Windows::new(make, None)))
+        Ok(Box::new(Windowed::new(make, None)))
     }
 }

@@ -10,7 +10,7 @@
 //! bijection. With `a = ceil(sqrt(n))` and `b = ceil(n / a)`, fewer than `a` numbers of the domain
 //! are not below `n`; if the result is one of them, the network is applied again (cycle walking).
 
-use forebay_batch::splitmix::{GOLDEN, mix};
+use crate::splitmix::{GOLDEN, mix};
 
 /// Maps 64 uniform bits to `0..n` by multiplication: `floor(bits * n / 2^64)`.
 const fn reduce(bits: u64, n: u64) -> u64 {
@@ -22,29 +22,36 @@ const fn reduce(bits: u64, n: u64) -> u64 {
 /// `root(seed) = child(GOLDEN, seed)` and `child(k, v) = mix(k ^ mix(v + GOLDEN))`: the order of
 /// the children matters, and each one is a different key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(u64);
+pub struct Key(u64);
 
 impl Key {
-    pub(crate) const fn root(seed: u64) -> Key {
+    /// Returns the key of a seed.
+    #[must_use]
+    pub const fn root(seed: u64) -> Key {
         Key(GOLDEN).child(seed)
     }
 
-    pub(crate) const fn child(self, value: u64) -> Key {
+    /// Returns the child with a number.
+    #[must_use]
+    pub const fn child(self, value: u64) -> Key {
         Key(mix(self.0 ^ mix(value.wrapping_add(GOLDEN))))
     }
 
     /// Returns the child for a domain.
-    pub(crate) const fn domain(self, domain: Domain) -> Key {
+    #[must_use]
+    pub const fn domain(self, domain: Domain) -> Key {
         self.child(domain as u64)
     }
 
     /// Returns the key as a number.
-    pub(crate) const fn bits(self) -> u64 {
+    #[must_use]
+    pub const fn bits(self) -> u64 {
         self.0
     }
 
     /// Returns a number in `0..n` that depends on the key alone.
-    pub(crate) const fn below(self, n: u64) -> u64 {
+    #[must_use]
+    pub const fn below(self, n: u64) -> u64 {
         reduce(self.0, n)
     }
 }
@@ -53,7 +60,7 @@ impl Key {
 /// of different shuffles independent. The values are part of every order and must not change.
 #[derive(Debug, Clone, Copy)]
 #[repr(u64)]
-pub(crate) enum Domain {
+pub enum Domain {
     /// The record at which blocks begin.
     Rotation = 1,
     /// The order of blocks.
@@ -76,7 +83,7 @@ const ROUNDS: u64 = 12;
 
 /// A permutation of `0..n`, `n >= 1`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Permutation {
+pub struct Permutation {
     n: u64,
     a: u64,
     b: u64,
@@ -86,7 +93,8 @@ pub(crate) struct Permutation {
 
 impl Permutation {
     /// Creates the permutation of `0..n` for `key`. An `n` of 0 counts as 1.
-    pub(crate) fn new(n: u64, key: Key) -> Self {
+    #[must_use]
+    pub fn new(n: u64, key: Key) -> Self {
         let n = n.max(1);
         let floor = n.isqrt();
         let a = floor + u64::from(floor * floor < n);
@@ -100,7 +108,8 @@ impl Permutation {
     }
 
     /// Returns the image of `x < n`.
-    pub(crate) fn at(&self, x: u64) -> u64 {
+    #[must_use]
+    pub fn at(&self, x: u64) -> u64 {
         debug_assert!(x < self.n);
         if self.n == 1 {
             return 0;

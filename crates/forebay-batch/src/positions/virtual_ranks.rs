@@ -6,36 +6,43 @@
 
 /// The division of `records` into `virtual_ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct VirtualRanks {
+pub struct VirtualRanks {
     records: u64,
     virtual_ranks: u64,
 }
 
 impl VirtualRanks {
-    pub(crate) fn new(records: u64, virtual_ranks: u64) -> Self {
+    /// Divides `records`. A number of 0 virtual ranks counts as 1.
+    #[must_use]
+    pub fn new(records: u64, virtual_ranks: u64) -> Self {
         VirtualRanks {
             records,
             virtual_ranks: virtual_ranks.max(1),
         }
     }
 
-    pub(crate) fn count(self) -> u64 {
+    /// Returns the number of virtual ranks.
+    #[must_use]
+    pub fn count(self) -> u64 {
         self.virtual_ranks
     }
 
     /// Returns the virtual rank of position `p`, and the position within it.
-    pub(crate) fn of(self, p: u64) -> (u64, u64) {
+    #[must_use]
+    pub fn of(self, p: u64) -> (u64, u64) {
         (p % self.virtual_ranks, p / self.virtual_ranks)
     }
 
     /// Returns the start of a virtual rank's segment in the sequence.
-    pub(crate) fn start(self, virtual_rank: u64) -> u64 {
+    #[must_use]
+    pub fn start(self, virtual_rank: u64) -> u64 {
         virtual_rank * (self.records / self.virtual_ranks)
             + virtual_rank.min(self.records % self.virtual_ranks)
     }
 
     /// Returns the number of positions of `virtual_rank`: equal for all, or one more for the first few.
-    pub(crate) fn len(self, virtual_rank: u64) -> u64 {
+    #[must_use]
+    pub fn len(self, virtual_rank: u64) -> u64 {
         self.records / self.virtual_ranks
             + u64::from(virtual_rank < self.records % self.virtual_ranks)
     }
