@@ -8,7 +8,7 @@ epoch never changes silently and two implementations agree on it.
     tools/golden/epoch_order.py            prints every golden value of the Rust tests
 """
 
-from math import isqrt
+from math import gcd, isqrt
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -62,6 +62,21 @@ def blocks(n, seed, epoch, virtual_ranks, block, window, in_storage=False):
     full = n // block
     rotation = below(child(key, 1), n)
     order = permutation(max(full, 1), child(key, 2))
+    place = places(n, seed, epoch, virtual_ranks, block, window)
+
+    def at(p):
+        q = place(p)
+        k = q // block
+        if k < full and not in_storage:
+            k = order(k)
+        return (rotation + k * block + q % block) % n
+
+    return at
+
+
+def places(n, seed, epoch, virtual_ranks, block, window):
+    """A function from positions to places in the sequence of blocks."""
+    key = child(root(seed), epoch)
 
     def at(p):
         virtual_rank, j = p % virtual_ranks, p // virtual_ranks
@@ -72,13 +87,28 @@ def blocks(n, seed, epoch, virtual_ranks, block, window, in_storage=False):
         low = max(w * window * block - skip, 0)
         high = min((w + 1) * window * block - skip, length)
         within = permutation(high - low, child(child(child(key, 3), virtual_rank), w))
-        q = start + low + within(j - low)
-        k = q // block
-        if k < full and not in_storage:
-            k = order(k)
-        return (rotation + k * block + q % block) % n
+        return start + low + within(j - low)
 
     return at
+
+
+def assignment(samples, virtual_ranks, world_size, batch_size, start, place):
+    """The positions of each rank in a global batch. `place` gives places in the sequence of blocks."""
+    classes = gcd(virtual_ranks, world_size)
+    count, residues = world_size // classes, virtual_ranks // classes
+    near = residues * GOLDEN >> 64
+    step = min((abs(m - near), m) for m in range(1, residues + 1) if gcd(m, residues) == 1)[1]
+    spread = {k * step % residues: k for k in range(residues)}
+    ranks = []
+    for c in range(classes):
+        taken = range(start + c, start + world_size * batch_size, classes)
+        real = sorted((p for p in taken if p < samples), key=lambda p: (spread[p // classes % residues], place(p), p))
+        padding = [p for p in taken if p >= samples]
+        for number in range(count):
+            low, high = (i * (len(real) // count) + min(i, len(real) % count) for i in (number, number + 1))
+            fill = range(number * batch_size - low, (number + 1) * batch_size - high)
+            ranks.append(sorted(real[low:high]) + [padding[i] for i in fill])
+    return ranks
 
 
 def alias_table(weights):
@@ -160,6 +190,10 @@ def main():
     picks = portions(7, [[0, 1, 2], [4, 6, 7, 8, 9]], [1.5, 0.5], 8, 2)
     print("portions:", epoch_order(picks, 1, 2, blocks(7, 8, 2, 2, 2, 2)))
     print("doc:", [large(p) for p in range(4)])
+    place = places(100, 3, 1, 12, 2, 2)
+    print("assignment of 100:", assignment(100, 12, 5, 4, 80, place), assignment(100, 12, 9, 12, 0, place)[4:6])
+    place = places(1_281_167, 3, 1, 64, 32, 2)
+    print("assignment of a million:", assignment(1_281_167, 64, 56, 32, 56 * 320, place)[29][:8])
 
 
 if __name__ == "__main__":
