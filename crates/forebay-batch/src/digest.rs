@@ -27,21 +27,19 @@ pub const fn value(position: u64, sample: u64) -> u64 {
     mix(mix(position.wrapping_add(GOLDEN)).wrapping_add(sample))
 }
 
-/// Returns the digest of a batch of rank `rank` of `world_size`, whose global batch begins at
-/// `position`: its sample `i` is at position `position + rank + i * world_size`.
+/// Returns the digest of a batch whose samples are at `positions` of the epoch, see
+/// [`Assignment`](crate::positions::Assignment).
 ///
 /// Samples whose flag is not [`FLAG_SAMPLE`] do not count; samples without a flag do.
 #[must_use]
-pub fn batch(position: u64, rank: u64, world_size: u64, samples: &[u64], flags: &[u8]) -> u64 {
-    let mut at = position.wrapping_add(rank);
-    let mut sum = 0u64;
-    for (i, &sample) in samples.iter().enumerate() {
-        if flags.get(i).is_none_or(|&flag| flag == FLAG_SAMPLE) {
-            sum = fold(sum, value(at, sample));
-        }
-        at = at.wrapping_add(world_size);
-    }
-    sum
+pub fn batch(positions: impl IntoIterator<Item = u64>, samples: &[u64], flags: &[u8]) -> u64 {
+    let counts = |i: usize| flags.get(i).is_none_or(|&flag| flag == FLAG_SAMPLE);
+    let placed = positions.into_iter().zip(samples).enumerate();
+    placed
+        .filter(|(i, _)| counts(*i))
+        .fold(0, |sum, (_, (position, &sample))| {
+            fold(sum, value(position, sample))
+        })
 }
 
 /// Combines the digests of two parts of an epoch. The initial value is 0; the order does not
@@ -170,17 +168,14 @@ mod tests {
         assert_eq!(mix(GOLDEN), 0xe220_a839_7b1d_cdaf);
         assert_eq!(value(0, 0), 0x4821_8226_ff3c_d4bf);
         assert_eq!(value(7, 123_456_789), 0xd8bb_20cc_8e9c_ae50);
-        assert_eq!(
-            batch(0, 0, 1, &[3, 1, 2], &[0, 0, 0]),
-            0x0d30_712d_0c19_c362
-        );
-        assert_eq!(batch(0, 0, 1, &[], &[]), 0);
+        assert_eq!(batch(0.., &[3, 1, 2], &[0, 0, 0]), 0x0d30_712d_0c19_c362);
+        assert_eq!(batch(0.., &[], &[]), 0);
     }
 
     #[test]
     fn epoch_digests_ignore_world_size_and_batch_size() {
         let order: Vec<u64> = (0..96).map(|p| p * 37 % 96).collect();
-        let whole = batch(0, 0, 1, &order, &[0; 96]);
+        let whole = batch(0.., &order, &[0; 96]);
         for (world, size) in [(1, 8), (2, 4), (4, 12), (8, 3), (3, 32)] {
             let global = world * size;
             let mut sum = 0;
@@ -189,7 +184,8 @@ mod tests {
                     let samples: Vec<u64> = (0..size)
                         .map(|i| order[position + rank + i * world])
                         .collect();
-                    let part = batch(position as u64, rank as u64, world as u64, &samples, &[]);
+                    let positions = (position as u64 + rank as u64..).step_by(world);
+                    let part = batch(positions, &samples, &[]);
                     sum = fold(sum, part);
                 }
             }
@@ -199,11 +195,11 @@ mod tests {
 
     #[test]
     fn order_and_repetition_show_and_padding_does_not() {
-        let whole = batch(0, 0, 1, &[5, 6, 7], &[0, 0, 0]);
-        assert_ne!(whole, batch(0, 0, 1, &[6, 5, 7], &[0, 0, 0]));
-        assert_ne!(whole, batch(0, 0, 1, &[5, 6, 7, 7], &[0, 0, 0, 0]));
-        assert_ne!(whole, batch(3, 0, 1, &[5, 6, 7], &[0, 0, 0]));
-        assert_eq!(whole, batch(0, 0, 1, &[5, 6, 7, 5], &[0, 0, 0, 1]));
+        let whole = batch(0.., &[5, 6, 7], &[0, 0, 0]);
+        assert_ne!(whole, batch(0.., &[6, 5, 7], &[0, 0, 0]));
+        assert_ne!(whole, batch(0.., &[5, 6, 7, 7], &[0, 0, 0, 0]));
+        assert_ne!(whole, batch(3.., &[5, 6, 7], &[0, 0, 0]));
+        assert_eq!(whole, batch(0.., &[5, 6, 7, 5], &[0, 0, 0, 1]));
     }
 
     fn of(epoch: u64, position: u64, digest: u64) -> Batch {

@@ -1,5 +1,6 @@
 //! Validates the order of a stream: each batch once, in sequence. No IO.
 
+use forebay_batch::positions::Assignment;
 use forebay_batch::{FLAG_FAILED, FLAG_PADDING, FLAG_SAMPLE, digest};
 use forebay_options::{OnError, StreamInfo};
 use forebay_wire::text::printable_start;
@@ -39,11 +40,7 @@ fn same<T: PartialEq + std::fmt::Debug>(
 #[derive(Debug, Clone)]
 struct Expected {
     records: u64,
-    /// Samples per epoch.
-    samples: u64,
-    batch_size: u64,
-    rank: u64,
-    world_size: u64,
+    assignment: Assignment,
     drop_last: bool,
     /// Whether failed samples may be replaced.
     replaces: bool,
@@ -72,10 +69,7 @@ impl Sequence {
         let sequence = Sequence {
             stream: Expected {
                 records: info.records,
-                samples: info.samples,
-                batch_size,
-                rank,
-                world_size,
+                assignment: info.assignment(),
                 drop_last: info.options.drop_last != Some(false),
                 replaces: matches!(info.options.on_error, Some(OnError::Skip | OnError::Zero)),
                 batch_bytes: info.batch_bytes,
@@ -124,7 +118,7 @@ impl Sequence {
 
     /// Samples per global batch.
     pub(crate) fn global_size(&self) -> u64 {
-        self.stream.batch_size * self.stream.world_size
+        self.stream.assignment.global_size()
     }
 
     /// Returns whether batches vary in size: those with encoded images or with columns.
@@ -143,7 +137,7 @@ impl Sequence {
     }
 
     fn ends_at(&self, position: u64) -> bool {
-        let left = self.stream.samples.saturating_sub(position);
+        let left = self.stream.assignment.samples.saturating_sub(position);
         left == 0 || (self.stream.drop_last && left < self.global_size())
     }
 
@@ -185,10 +179,14 @@ impl Sequence {
             });
         }
         let samples = batch.samples.len() as u64;
-        same("samples of a batch", self.stream.batch_size, samples)?;
-        for (i, &sample) in batch.samples.iter().enumerate() {
-            let at = self.position + self.stream.rank + i as u64 * self.stream.world_size;
-            let flag = if at < self.stream.samples {
+        same(
+            "samples of a batch",
+            self.stream.assignment.batch_size,
+            samples,
+        )?;
+        let positions = self.stream.assignment.positions(self.epoch, self.position);
+        for (i, (&sample, &at)) in batch.samples.iter().zip(&positions).enumerate() {
+            let flag = if at < self.stream.assignment.samples {
                 FLAG_SAMPLE
             } else {
                 FLAG_PADDING
@@ -208,13 +206,7 @@ impl Sequence {
                 });
             }
         }
-        let found = digest::batch(
-            self.position,
-            self.stream.rank,
-            self.stream.world_size,
-            &batch.samples,
-            &batch.flags,
-        );
+        let found = digest::batch(positions, &batch.samples, &batch.flags);
         same("digest", batch.digest, found)
     }
 
@@ -227,7 +219,10 @@ impl Sequence {
 
     /// The position after the global batch at `position`.
     pub(crate) fn after(&self, position: u64) -> u64 {
-        self.stream.samples.min(position + self.global_size())
+        self.stream
+            .assignment
+            .samples
+            .min(position + self.global_size())
     }
 
     /// Validates the end of an epoch against the received batches, and advances to the next epoch.
@@ -238,7 +233,7 @@ impl Sequence {
                 what: "batch",
                 expected: format!(
                     "one at position {} of {}",
-                    self.position, self.stream.samples
+                    self.position, self.stream.assignment.samples
                 ),
                 found: format!("the end of epoch {}", end.epoch),
             });
@@ -294,7 +289,7 @@ mod tests {
             position,
             shape: vec![2, 1, 1, 3],
             labels: vec![0, 0],
-            digest: digest::batch(position, 1, 2, &samples, &flags),
+            digest: digest::batch((position + 1..).step_by(2), &samples, &flags),
             samples,
             flags: flags.into(),
             ..wire::Batch::default()
@@ -338,14 +333,14 @@ mod tests {
         let mut sequence = Sequence::new(&opened, 0, 16).unwrap();
         let mut last = batch(0, 16, 20);
         last.samples = vec![8, 3];
-        last.digest = digest::batch(16, 1, 2, &last.samples, &last.flags);
+        last.digest = digest::batch((17..).step_by(2), &last.samples, &last.flags);
         sequence.check(&last, 6).unwrap();
         sequence.advance(0);
         assert_eq!(sequence.next(), "the end of epoch 0");
         // A failed sample is valid if replacement was requested.
         let mut failed = batch(0, 4, 9);
         failed.flags = vec![FLAG_FAILED, 0].into();
-        failed.digest = digest::batch(4, 1, 2, &failed.samples, &failed.flags);
+        failed.digest = digest::batch((5..).step_by(2), &failed.samples, &failed.flags);
         let sequence = Sequence::new(&opened, 0, 4).unwrap();
         assert_eq!(sequence.check(&failed, 6).unwrap_err().what, "padding");
         opened.options.on_error = Some(OnError::Skip);

@@ -44,22 +44,9 @@ pub enum Error {
     /// An invalid transform or batch layout.
     #[error(transparent)]
     Transform(forebay_image::ImageError),
-    /// A world size that cannot divide the epoch evenly.
-    #[error(
-        "a world of {world_size} ranks does not divide the {virtual_ranks} virtual ranks of the epoch: possible are {possible} ranks, \
-         or set virtual_ranks to a multiple of {world_size} (another number of virtual ranks is another order of samples)"
-    )]
-    WorldSize {
-        /// The requested world size.
-        world_size: u64,
-        /// Virtual ranks of the epoch.
-        virtual_ranks: u64,
-        /// World sizes that divide the virtual ranks.
-        possible: String,
-    },
     /// An epoch too short for one batch.
     #[error(
-        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, or drop_last=False, which pads the last one"
+        "an epoch has no batch: {records} samples, and a batch of all ranks takes {global_batch}; use smaller batches, fewer ranks, or drop_last=False, which pads the last one"
     )]
     NoBatch {
         /// Samples per epoch.

@@ -228,13 +228,8 @@ impl Loader {
     }
 
     fn batch(&self, made: FinishedBatch) -> Batch {
-        let Options {
-            rank,
-            world_size,
-            transform,
-            ..
-        } = &self.options;
-        let (height, width) = transform.output_size();
+        let positions = self.batches.assignment().positions(made.epoch, made.start);
+        let (height, width) = self.options.transform.output_size();
         let (height, width) = (height as usize, width as usize);
         let count = made.samples.len();
         let (shape, layout) = match self.options.output.layout {
@@ -246,7 +241,7 @@ impl Loader {
             epoch: made.epoch,
             step: made.start / self.batches.global_size(),
             position: made.start,
-            digest: digest::batch(made.start, *rank, *world_size, &made.samples, &made.flags),
+            digest: digest::batch(positions, &made.samples, &made.flags),
             payload: made.payload,
             encoded: made.encoded,
             columns: made.columns,

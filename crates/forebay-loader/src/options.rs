@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use forebay_batch::HostRegistry;
+use forebay_batch::positions::WindowedOrder;
 use forebay_image::{BatchTransform, DecodeOptions, Dtype, Layout, Output, ResizeLike, Transform};
 
 use crate::error::{Error, Result};
 use crate::fair::FairShare;
-use crate::plan::{self, Batches, Shuffle, defaults};
+use crate::plan::{Batches, Shuffle, defaults};
 use crate::sampling::Sampling;
 use crate::source::{DEFAULT_READERS, PageCache};
 use forebay_options::{LabelBase, OnError};
@@ -46,7 +47,7 @@ pub struct Options {
     pub rank: u64,
     /// Number of ranks that share an epoch.
     pub world_size: u64,
-    /// Parts of the epoch that are read in parallel, a multiple of `world_size`; 0 for
+    /// Parts of the epoch that are read in parallel; 0 for
     /// [`defaults::VIRTUAL_RANKS`]. Changes the order of samples.
     pub virtual_ranks: u64,
     /// Seed of the order and of random transforms.
@@ -193,7 +194,6 @@ impl Options {
             .shuffle
             .resolve(records, bytes, most_block_records, virtual_ranks);
         resolved.batches(records.saturating_mul(self.sampling.times()))?;
-        plan::check_world(resolved.virtual_ranks, resolved.world_size)?;
         resolved.transform.validate().map_err(Error::Transform)?;
         resolved.output.validate().map_err(Error::Transform)?;
         if resolved.is_raw() {
@@ -247,19 +247,36 @@ impl Options {
         Error::option("batch_size", found, expected)
     }
 
-    /// Returns the positions of an epoch of `records` samples in the batches of this rank.
+    /// Returns the batches of this rank in an epoch of `samples` samples. These options must be resolved.
     ///
     /// # Errors
     ///
     /// As [`Batches::new`].
-    pub fn batches(&self, records: u64) -> Result<Batches> {
-        Batches::new(
-            records,
+    pub fn batches(&self, samples: u64) -> Result<Batches> {
+        let batches = Batches::new(
+            samples,
             self.batch_size,
             self.rank,
             self.world_size,
             self.drop_last,
-        )
+        )?;
+        let Shuffle {
+            block_records,
+            window_blocks,
+            reshuffle,
+            ..
+        } = self.shuffle;
+        Ok(match self.shuffle.has_blocks() {
+            true => batches.in_order(WindowedOrder {
+                virtual_ranks: self.virtual_ranks,
+                block_records,
+                window_blocks,
+                seed: self.seed,
+                reshuffle,
+                repeats: self.sampling.times(),
+            }),
+            false => batches,
+        })
     }
 
     /// Returns the size of a sample's image in bytes; with [`Transform::KeepEncoded`] the average, once resolved.
@@ -411,8 +428,12 @@ mod tests {
                 .map_err(|error| error.to_string())
         };
         resolve(&|_| ()).unwrap();
-        let error = resolve(&|o| o.world_size = 3).unwrap_err();
-        assert!(error.contains("32, 64"), "{error}");
+        resolve(&|o| o.world_size = 3).unwrap();
+        assert!(resolve(&|o| o.world_size = 0).is_err());
+        // 8 samples for each of 126 ranks are more than an epoch has.
+        let error = resolve(&|o| o.world_size = 126).unwrap_err();
+        assert!(error.contains("1000 samples"), "{error}");
+        assert!(error.contains("all ranks takes 1008"), "{error}");
         assert!(resolve(&|o| o.rank = 1).is_err());
         assert!(resolve(&|o| o.batch_size = 0).is_err());
         assert!(resolve(&|o| o.batch_size = 1001).is_err());

@@ -229,7 +229,7 @@ options! {
     /// Give `rank` and `world_size` together. Without them they come from the framework or the launcher (docs/loader.md).
     rank: u64 = OptionKind::Count(0), "";
     /// Number of ranks
-    /// It must divide `virtual_ranks`. All ranks get the same number of batches.
+    /// All ranks get the same number of batches. Reads are fewest if it divides `virtual_ranks`.
     world_size: u64 = OptionKind::Count(0), "any number";
     /// Seed of the order and of random transforms
     seed: u64 = OptionKind::Count(0), "0";
@@ -246,7 +246,7 @@ options! {
     block_records: u64 = OptionKind::Count(0), "by their size";
     /// Blocks whose samples are shuffled together, for each virtual rank
     window_blocks: u64 = OptionKind::Count(0), "2";
-    /// Number of parts that an epoch is divided into, a multiple of `world_size`
+    /// Number of parts that an epoch is divided into
     /// The order of samples depends on this number and not on the number of ranks.
     virtual_ranks: u64 = OptionKind::Count(0), "64";
     /// Transform of images

@@ -1,5 +1,7 @@
 //! Description of an open stream of batches, for client and server.
 
+use forebay_batch::positions::{Assignment, WindowedOrder};
+
 use crate::LoaderOptions;
 
 /// The description of an open stream: its options with all defaults filled in, and numbers that follow from them.
@@ -47,6 +49,36 @@ impl StreamInfo {
     #[must_use]
     pub fn world_size(&self) -> u64 {
         self.options.world_size.unwrap_or(0)
+    }
+
+    /// Returns the positions of the rank in each global batch. Its sizes are not checked.
+    #[must_use]
+    pub fn assignment(&self) -> Assignment {
+        let LoaderOptions {
+            virtual_ranks,
+            block_records,
+            window_blocks,
+            seed,
+            reshuffle,
+            repeats,
+            ..
+        } = &self.options;
+        let sizes = (*virtual_ranks).zip(block_records.zip(*window_blocks));
+        let order = |(virtual_ranks, (block_records, window_blocks))| WindowedOrder {
+            virtual_ranks,
+            block_records,
+            window_blocks,
+            seed: seed.unwrap_or(0),
+            reshuffle: reshuffle.unwrap_or(true),
+            repeats: repeats.unwrap_or(1),
+        };
+        Assignment {
+            samples: self.samples,
+            batch_size: self.batch_size(),
+            rank: self.rank(),
+            world_size: self.world_size(),
+            order: sizes.map(order),
+        }
     }
 
     /// Returns the number of samples in a batch over all ranks.

@@ -236,7 +236,6 @@ impl From<forebay_loader::Error> for Failure {
             | Error::Invalid { .. }
             | Error::Missing { .. }
             | Error::Transform(_)
-            | Error::WorldSize { .. }
             | Error::NoBatch { .. }
             | Error::Memory { .. } => failure(Kind::Option),
             Error::Position { .. } => failure(Kind::State),

@@ -38,7 +38,7 @@ def test_the_digest_of_an_epoch_is_that_of_any_number_of_ranks(source: str) -> N
     assert (whole.epoch, whole.samples, whole.since, whole.complete) == (0, 42, 0, True)
     assert len(str(whole)) == 16 and int(str(whole), 16) == whole.value
     assert whole.signed % 2**64 == whole.value and -(2**63) <= whole.signed < 2**63
-    for world_size, batch_size in ((2, 2), (2, 3), (4, 5)):
+    for world_size, batch_size in ((2, 2), (2, 3), (4, 5), (3, 4), (5, 3), (70, 1)):
         other = digest(source, world_size, batch_size, drop_last=False)
         assert (other.value, other.samples) == (whole.value, whole.samples)
     assert digest(source, 1, 4, drop_last=False, seed=8).value != whole.value

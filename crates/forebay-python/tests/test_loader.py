@@ -139,11 +139,11 @@ def test_ranks_share_the_global_batches(source: str) -> None:
     """The samples of a step over all ranks do not depend on the number of ranks."""
 
     def steps(world: int) -> list[list[int]]:
-        ranks = [epochs(source, batch_size=8 // world, rank=r, world_size=world) for r in range(world)]
+        ranks = [epochs(source, batch_size=20 // world, rank=r, world_size=world) for r in range(world)]
         assert len({len(rank) for rank in ranks}) == 1
         return [sorted(s for batch in step for s in batch[8]) for step in zip(*ranks, strict=True)]
 
-    assert steps(1) == steps(2) == steps(4)
+    assert steps(1) == steps(2) == steps(4) == steps(5)
 
 
 def test_rank_and_world_size_from_the_environment(

@@ -64,7 +64,7 @@ def test_places_that_are_no_dataset(use: Any, packed: dict[str, pathlib.Path], t
         ({"weights": 3}, TypeError, "expected a dict of classes to numbers"),
         ({"rank": 2}, forebay.OptionError, "option world_size is missing: rank is 2; give both rank= and world_size="),
         ({"rank": 2, "world_size": 2}, forebay.OptionError, "option rank is 2: expected 0 to 1, in a world of 2"),
-        ({"rank": 0, "world_size": 5}, forebay.OptionError, "5 ranks does not divide.*possible are"),
+        ({"rank": 0, "world_size": 6}, forebay.OptionError, "42 samples, and a batch of all ranks takes 48"),
         ({"timeout": -1.0}, forebay.OptionError, "option timeout is -1: expected seconds, more than 0, or None"),
         ({"transform": 224}, TypeError, "expected TrainTransform, EvalTransform, KeepEncoded or a list of transforms, found a value of type int"),
         ({"transform": forebay.Resize(8)}, TypeError, "a list of transforms.*found a value of type Resize"),

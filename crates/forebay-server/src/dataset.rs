@@ -234,7 +234,6 @@ fn failure(e: LoadError) -> Failure {
         | LoadError::Invalid { .. }
         | LoadError::Missing { .. }
         | LoadError::Transform(_)
-        | LoadError::WorldSize { .. }
         | LoadError::NoBatch { .. }
         | LoadError::Memory { .. }
         | LoadError::Position { .. } => Kind::Invalid,

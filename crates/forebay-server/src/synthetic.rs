@@ -126,8 +126,6 @@ impl StreamSource for Synthetic {
             layout,
             first_label: options.label_base.or_stored(0),
             options: resolved,
-            rank: options.rank,
-            world_size: options.world_size,
             pixels: self.pixels,
             // Only one batch is sent at a time.
             pool: request
@@ -144,8 +142,6 @@ impl StreamSource for Synthetic {
 struct SyntheticBatches {
     records: u64,
     options: LoaderOptions,
-    rank: u64,
-    world_size: u64,
     batches: Batches,
     shape: [usize; 4],
     layout: Layout,
@@ -179,14 +175,18 @@ impl BatchSource for SyntheticBatches {
             self.position = 0;
             return Ok(None);
         }
-        let places = || {
-            self.batches
-                .slots()
-                .map(|i| self.batches.position(self.position, i))
-        };
-        let samples: Vec<u64> = places().map(|(sample, _)| sample).collect();
-        let flags: Vec<u8> = places()
-            .map(|(_, padding)| if padding { FLAG_PADDING } else { FLAG_SAMPLE })
+        let assignment = self.batches.assignment();
+        let positions = assignment.positions(self.epoch, self.position);
+        let samples: Vec<u64> = positions.iter().map(|p| p % self.records).collect();
+        let flags: Vec<u8> = positions
+            .iter()
+            .map(|&p| {
+                if p < self.records {
+                    FLAG_SAMPLE
+                } else {
+                    FLAG_PADDING
+                }
+            })
             .collect();
         let mut images = self.pool.take(self.shape.iter().product());
         if self.pixels == Pixels::Pattern {
@@ -197,7 +197,6 @@ impl BatchSource for SyntheticBatches {
                 }
             }
         }
-        let (rank, world_size) = (self.rank, self.world_size);
         let batch = Batch {
             epoch: self.epoch,
             step: self.position / self.batches.global_size(),
@@ -209,13 +208,14 @@ impl BatchSource for SyntheticBatches {
             encoded: None,
             shape: self.shape,
             layout: self.layout,
-            labels: places()
-                .map(|(sample, padding)| match padding {
-                    true => PADDING_LABEL,
-                    false => Synthetic::label(sample) + self.first_label,
+            labels: positions
+                .iter()
+                .map(|&p| match p < self.records {
+                    true => Synthetic::label(p) + self.first_label,
+                    false => PADDING_LABEL,
                 })
                 .collect(),
-            digest: digest::batch(self.position, rank, world_size, &samples, &flags),
+            digest: digest::batch(positions, &samples, &flags),
             samples,
             flags,
         };

@@ -30,15 +30,15 @@ pub struct WindowedOrder {
 /// The global batch that begins at `s` has the positions `s .. s + batch_size * world_size`; those from `samples` on are
 /// padding. With `V` virtual ranks and `W` ranks:
 ///
-/// - If the order has no windows, or if `W` divides `V`, rank `r` has the positions `s + r + i * W`. A rank then has whole
-///   virtual ranks.
+/// - If the order has no windows, if `W` divides `V`, or if a global batch has more than 2^24 positions, rank `r` has the
+///   positions `s + r + i * W`. If `W` divides `V`, these are whole virtual ranks.
 /// - Otherwise the ranks form `g = gcd(V, W)` classes of `w = W / g` neighbors. Class `c = r / w` has the positions
 ///   `s + c + i * g`, which are those of `V / g` virtual ranks. Sorted by (spread place of the virtual rank, window, place
 ///   in the window, position), the real ones are cut into `w` slices whose lengths differ by at most one, the longer ones
 ///   first. Rank `r` has slice `r % w` in ascending order, then padding. So ranks divide few windows, and each rank has
 ///   neighboring records of a window that is divided.
 /// - The virtual rank of residue `k * m mod V / g` has spread place `k`, where `m` is the number coprime to `V / g` that is
-///   nearest to `V / g * 0.618` (of two, the smaller one). The virtual ranks with one position more than the others move
+///   nearest to `floor(V / g * 0x9e3779b97f4a7c15 / 2^64)` (of two, the smaller one). The virtual ranks with one position more than the others move
 ///   on with each batch; in this order they hardly move the cuts.
 ///
 /// Which samples a global batch has does not depend on the assignment, so neither do states of loaders.

@@ -1,8 +1,9 @@
 //! Virtual ranks: equal parts of the epoch that are read in parallel.
 //!
 //! Position `p` of the epoch belongs to virtual rank `p % virtual_ranks`, at position `p / virtual_ranks` within it. A
-//! virtual rank owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank. The world
-//! size divides the number of virtual ranks, so each rank owns whole virtual ranks.
+//! virtual rank owns one contiguous segment of the shuffled sequence, so it reads large ranges on any rank. If
+//! the world size divides the number of virtual ranks, each rank owns whole virtual ranks; otherwise see
+//! [`Assignment`](super::Assignment).
 
 /// The division of `records` into `virtual_ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -176,7 +176,7 @@ pub(crate) fn batch(position: u64) -> wire::Batch {
         position,
         shape: vec![8, 8, 8, 3],
         labels: vec![0; 8],
-        digest: digest::batch(position, 0, 1, &samples, &[]),
+        digest: digest::batch(position.., &samples, &[]),
         samples,
         flags: vec![0; 8].into(),
         ..wire::Batch::default()

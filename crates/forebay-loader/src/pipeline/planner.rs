@@ -62,13 +62,14 @@ impl Reach {
         // Two reads per reader in progress, and two in the queue.
         let reads = readers * 4;
         let world_size = options.world_size.max(1);
+        let virtual_ranks = virtual_ranks_of(options.virtual_ranks, world_size, options.batch_size);
         let Footprint {
             run_records,
             window_records: held,
         } = options.shuffle.footprint(&Reading {
             records,
             mean_bytes: mean,
-            virtual_ranks: options.virtual_ranks / world_size,
+            virtual_ranks,
             world_size,
             budget_bytes: budget,
             gap_bytes,
@@ -125,6 +126,18 @@ pub(super) fn most_readers(wanted: usize, reach: impl Fn(usize) -> Reach) -> (us
     }
 }
 
+/// Returns the maximum number of virtual ranks of which a rank has positions in an epoch. If the number of ranks does not
+/// divide theirs, ranks divide windows, and the cuts move a little from batch to batch: by one virtual rank, or by more if
+/// a global batch has only a few positions of each.
+fn virtual_ranks_of(virtual_ranks: u64, world_size: u64, batch_size: u64) -> u64 {
+    let whole = virtual_ranks / world_size;
+    if virtual_ranks.is_multiple_of(world_size) {
+        return whole;
+    }
+    let moved = (2 * virtual_ranks).div_ceil(world_size.saturating_mul(batch_size.max(1)));
+    (whole + 2 + moved).min(virtual_ranks)
+}
+
 struct HeldExtents {
     group: u64,
     extents: Vec<Arc<Extent>>,
@@ -160,7 +173,9 @@ pub(super) struct Planner {
     /// Running number of the batch, the position at which it begins, and the next sample in it.
     batch: u64,
     start: u64,
-    index: u64,
+    index: usize,
+    /// The positions of the batch.
+    positions: Vec<u64>,
     held: HashMap<u64, HeldExtents>,
 }
 
@@ -173,6 +188,7 @@ impl Planner {
             batch: 0,
             start: position,
             index: 0,
+            positions: Vec::new(),
             held: HashMap::new(),
         };
         planner.skip_finished_epoch()?;
@@ -187,7 +203,12 @@ impl Planner {
         store: &mut ExtentBuffer,
         urgent: bool,
     ) -> Result<Option<Planned>> {
-        let (position, padding) = self.planning.batches.position(self.start, self.index);
+        let assignment = *self.planning.batches.assignment();
+        if self.index == 0 {
+            self.positions = assignment.positions(self.plan.epoch(), self.start);
+        }
+        let position = self.positions[self.index];
+        let padding = position >= assignment.samples;
         // Padding belongs to windows that were released, or to other ranks. The records of the first batch are also
         // read one by one: waiting for the windows of all virtual ranks, hundreds of megabytes, would delay it.
         // The windows are read after it.
@@ -218,7 +239,7 @@ impl Planner {
             extent,
         };
         self.index += 1;
-        if self.index == self.planning.batches.slots().end {
+        if self.index == self.positions.len() {
             self.index = 0;
             self.batch += 1;
             self.start += self.planning.batches.global_size();
@@ -307,5 +328,46 @@ fn admit(
             (urgent || store.has_room(bytes)).then(|| store.admit(piece, bytes))
         }
         Err(error) => Some(store.refuse(piece, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use forebay_image::Transform;
+
+    use super::*;
+
+    #[test]
+    fn ranks_keep_to_the_virtual_ranks_that_memory_is_planned_for() {
+        let (records, mut most) = (20_000, 0.0f64);
+        for world_size in [3, 5, 7, 24, 33, 48, 56, 63, 72, 100, 130, 500] {
+            for batch_size in [1, 2, 3, 8, 32] {
+                let mut options = Options::new(batch_size, Transform::KeepEncoded);
+                options.world_size = world_size;
+                let planned = virtual_ranks_of(64, world_size, batch_size);
+                for rank in (0..world_size).step_by(world_size as usize / 9 + 1) {
+                    options.rank = rank;
+                    let resolved = options.resolve(records, records * 110_000).unwrap();
+                    let batches = resolved.batches(records).unwrap();
+                    let mut found = HashSet::new();
+                    for start in (0..records).step_by(batches.global_size() as usize) {
+                        let positions = batches.assignment().positions(0, start);
+                        let real = positions.into_iter().filter(|&p| p < records);
+                        found.extend(real.map(|p| p % 64));
+                    }
+                    let found = found.len() as u64;
+                    assert!(
+                        found <= planned,
+                        "rank {rank} of {world_size}, batches of {batch_size}: {found} of {planned}"
+                    );
+                    most = most.max(found as f64 / planned as f64);
+                }
+            }
+        }
+        assert!(most > 0.99, "memory is planned for too many: {most}");
+        assert_eq!(virtual_ranks_of(64, 16, 1), 4);
+        assert_eq!(virtual_ranks_of(64, 3, 1), 64.min(21 + 2 + 43));
     }
 }

@@ -1,10 +1,9 @@
 //! The positions of an epoch in the batches of one rank.
 //!
-//! A global batch is the next `batch_size * world_size` positions; rank `r` takes every
-//! `world_size`-th of them, starting with the `r`-th. So every rank has the same number of steps,
-//! and smaller world sizes have the same samples in the same global order.
+//! A global batch is the next `batch_size * world_size` positions, which an [`Assignment`] divides between the ranks. So
+//! every rank has the same number of steps, and any number of ranks has the same samples in each global batch.
 
-use std::ops::Range;
+use forebay_batch::positions::{Assignment, WindowedOrder};
 
 use crate::error::{Error, Result};
 
@@ -15,16 +14,13 @@ const MAX_WORLD: u64 = 1 << 24;
 /// The batches of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batches {
-    records: u64,
-    batch_size: u64,
-    rank: u64,
-    world_size: u64,
+    assignment: Assignment,
     drop_last: bool,
 }
 
 impl Batches {
     /// Creates batches of `batch_size` samples for `rank` of `world_size`, over an epoch of
-    /// `records`.
+    /// `records` in an order without windows.
     ///
     /// With `drop_last`, the remainder of an epoch is left out; otherwise it becomes one more batch,
     /// filled up with padding.
@@ -52,11 +48,15 @@ impl Batches {
             };
             return Err(Error::option("rank", rank, expected));
         }
-        let batches = Batches {
-            records,
+        let assignment = Assignment {
+            samples: records,
             batch_size,
             rank,
             world_size,
+            order: None,
+        };
+        let batches = Batches {
+            assignment,
             drop_last,
         };
         if records == 0 || (drop_last && records < batches.global_size()) {
@@ -68,10 +68,23 @@ impl Batches {
         Ok(batches)
     }
 
+    /// Returns the same batches of an epoch in this order.
+    #[must_use]
+    pub fn in_order(mut self, order: WindowedOrder) -> Self {
+        self.assignment.order = Some(order);
+        self
+    }
+
+    /// Returns the positions of this rank in a global batch.
+    #[must_use]
+    pub fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
     /// Returns the number of samples in one batch of all ranks together.
     #[must_use]
     pub fn global_size(&self) -> u64 {
-        self.batch_size * self.world_size
+        self.assignment.global_size()
     }
 
     /// Returns the position after the global batch that begins at `position`, without padding.
@@ -79,14 +92,14 @@ impl Batches {
     pub fn after(&self, position: u64) -> u64 {
         position
             .saturating_add(self.global_size())
-            .min(self.records)
+            .min(self.assignment.samples)
     }
 
     /// Returns the number of batches from `position` to the end of the epoch, the same on every
     /// rank.
     #[must_use]
     pub fn remaining(&self, position: u64) -> u64 {
-        let left = self.records.saturating_sub(position);
+        let left = self.assignment.samples.saturating_sub(position);
         if self.drop_last {
             left / self.global_size()
         } else {
@@ -99,20 +112,6 @@ impl Batches {
     pub fn per_epoch(&self) -> u64 {
         self.remaining(0)
     }
-
-    /// Returns the position of sample `i` of this rank in the global batch that begins at `start`,
-    /// and whether it is padding: past the end, the epoch's first samples repeat.
-    #[must_use]
-    pub fn position(&self, start: u64, i: u64) -> (u64, bool) {
-        let p = start + self.rank + i * self.world_size;
-        (p % self.records, p >= self.records)
-    }
-
-    /// Returns the indices within a batch of this rank.
-    #[must_use]
-    pub fn slots(&self) -> Range<u64> {
-        0..self.batch_size
-    }
 }
 
 #[cfg(test)]
@@ -121,11 +120,48 @@ mod tests {
 
     use super::*;
 
+    fn order(block_records: u64, repeats: u64) -> WindowedOrder {
+        WindowedOrder {
+            virtual_ranks: 64,
+            block_records,
+            window_blocks: 2,
+            seed: 5,
+            reshuffle: true,
+            repeats,
+        }
+    }
+
     proptest! {
+        /// A run that continues again and again on other numbers of ranks has each position once.
+        #[test]
+        fn a_run_continues_on_any_number_of_ranks(
+            records in 1u64..3000, block in 1u64..9, repeats in 1u64..4,
+            parts in prop::collection::vec((1u64..130, 1u64..12, 1u64..4), 1..12), drop_last: bool,
+        ) {
+            let samples = records * repeats;
+            let (mut start, mut taken) = (0, Vec::new());
+            let last = (1, 1, u64::MAX);
+            for (world, size, steps) in parts.into_iter().chain([last]) {
+                let Ok(batches) = Batches::new(samples, size, 0, world, drop_last) else { continue };
+                for _ in 0..steps.min(batches.remaining(start)) {
+                    let rank = |rank| Batches::new(samples, size, rank, world, drop_last).unwrap();
+                    let ranks = (0..world).map(|number| rank(number).in_order(order(block, repeats)));
+                    let mut together: Vec<u64> = ranks.flat_map(|rank| rank.assignment().positions(1, start)).collect();
+                    // The set of a batch follows from its position and its size.
+                    together.sort_unstable();
+                    prop_assert!(together.iter().copied().eq(start..start + world * size));
+                    taken.extend(together.into_iter().filter(|&p| p < samples));
+                    start = batches.after(start);
+                }
+            }
+            prop_assert!(taken.into_iter().eq(0..samples));
+        }
+
         #[test]
         fn ranks_together_take_each_position_once(
-            records in 1u64..2000, batch in 1u64..40, world in 1u64..9, start in 0u64..500, drop_last: bool,
+            records in 1u64..2000, batch in 1u64..40, world in 1u64..90, start in 0u64..500, drop_last: bool, block in 1u64..9,
         ) {
+            let order = order(block, 1);
             let start = start % records;
             let Ok(batches) = Batches::new(records, batch, 0, world, drop_last) else {
                 prop_assert!(drop_last && records < batch * world);
@@ -135,13 +171,11 @@ mod tests {
             let mut taken = Vec::new();
             let mut padding = 0;
             for rank in 0..world {
-                let mine = Batches::new(records, batch, rank, world, drop_last).unwrap();
+                let mine = Batches::new(records, batch, rank, world, drop_last).unwrap().in_order(order);
                 prop_assert_eq!(mine.remaining(start), batches.remaining(start));
                 for step in 0..mine.remaining(start) {
-                    for i in mine.slots() {
-                        let (p, padded) = mine.position(start + step * global, i);
-                        if padded { padding += 1 } else { taken.push(p) }
-                        prop_assert!(p < records);
+                    for p in mine.assignment().positions(0, start + step * global) {
+                        if p < records { taken.push(p) } else { padding += 1 }
                     }
                 }
             }

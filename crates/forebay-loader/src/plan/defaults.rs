@@ -6,13 +6,13 @@
 //!
 //! | | default | because |
 //! | --- | --- | --- |
-//! | virtual ranks | 64 | every power of two up to 64 ranks can share an order; a job with more ranks sets a multiple of its size |
+//! | virtual ranks | 64 | powers of two up to 64 ranks have whole virtual ranks; other numbers of ranks divide windows |
 //! | block | up to 4 MiB of records | disks and object stores reach most of their bandwidth from 2 to 4 MiB on |
 //! | window | 2 blocks per virtual rank | a global batch of 256 then samples from 128 blocks, and a single rank holds at most 512 MiB |
 //!
 //! The memory is `virtual_ranks * window * block` for all ranks of a job together: 512 MiB by default,
-//! whether one process reads all virtual ranks or 64 processes share them. With 1,024 virtual ranks for 1,024 ranks
-//! each rank holds 8 MiB.
+//! whether one process reads all virtual ranks or 64 processes share them. Ranks that divide windows hold parts of two
+//! or three more than their share.
 
 use forebay_shard::manifest;
 #[cfg(doc)]

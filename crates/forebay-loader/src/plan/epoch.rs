@@ -37,8 +37,8 @@ pub(crate) struct Reading {
 /// The plan orders the indices of the [`Selection`]. With `repeats` above 1, each occurs that
 /// many times. Position `p` is in row `g = p / (w * repeats)` of `w` indices (the virtual ranks; 1 without
 /// shuffle; the remainder in the last row), and is index `g * w + o % w` of the plan for the `o /
-/// w`-th time, with `o = p % (w * repeats)`. So repetitions of a sample go to the same rank, close
-/// to each other, and are read once.
+/// w`-th time, with `o = p % (w * repeats)`. So repetitions of a sample are close to each other, and if the
+/// number of ranks divides the virtual ranks they go to the same rank and are read once.
 #[derive(Debug)]
 pub struct Epoch {
     plan: EpochPlan,

@@ -22,8 +22,8 @@
 //! - Shuffle *window*: as *blocks*, with `k = q / B`.
 //! - Shuffle *full*: the sample is `permutation(N, K.child(4))(p)`. Shuffle *none*: it is `p`.
 //! - [`Batches`]: the global batch that begins at `s` is the positions `s .. s + batch_size *
-//!   world_size`; rank `r` has those at `s + r + i * world_size`. Positions from `N` on are
-//!   padding: `p mod N`.
+//!   world_size`; an [`Assignment`](forebay_batch::positions::Assignment) says which of them a rank has. Positions from
+//!   `N` on are padding: `p mod N`.
 //! - [`Selection`]: if only some records are selected, or some of them several times, `N` is the
 //!   number of *indices*, and the samples above are indices, which the selection maps to
 //!   records. [`Epoch`] repeats them.
@@ -77,7 +77,7 @@ pub struct PlanOptions {
     pub seed: u64,
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Parts of the epoch that are read in parallel; every world size must divide their number.
+    /// Parts of the epoch that are read in parallel.
     pub virtual_ranks: u64,
     /// The shuffle. Its sizes must not be 0: a plan has no defaults.
     pub shuffle: Shuffle,
@@ -154,32 +154,6 @@ impl EpochPlan {
     }
 }
 
-/// Checks that a world of `world_size` ranks can share an epoch of `virtual_ranks`.
-///
-/// # Errors
-///
-/// [`Error::WorldSize`], which lists the possible sizes.
-pub fn check_world(virtual_ranks: u64, world_size: u64) -> Result<()> {
-    if world_size != 0 && virtual_ranks.is_multiple_of(world_size) {
-        return Ok(());
-    }
-    Err(Error::WorldSize {
-        world_size,
-        virtual_ranks,
-        possible: divisors(virtual_ranks),
-    })
-}
-
-/// Returns the divisors of `n` in ascending order, as text.
-fn divisors(n: u64) -> String {
-    let low = (1..=n.isqrt()).filter(|d| n.is_multiple_of(*d));
-    let mut all: Vec<u64> = low.flat_map(|d| [d, n / d]).collect();
-    all.sort_unstable();
-    all.dedup();
-    let words: Vec<String> = all.iter().map(u64::to_string).collect();
-    words.join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -242,35 +216,6 @@ mod tests {
     ];
 
     proptest! {
-        /// Interleaving the ranks of any world gives the same order of the epoch.
-        #[test]
-        fn any_world_gives_the_same_global_batches(
-            records in 1u64..1500, seed: u64, epoch in 0u64..5, block in 1u64..50, window in 1u64..5,
-        ) {
-            let virtual_ranks = 24;
-            let global = 48;
-            let plan = plan(records, seed, epoch, virtual_ranks, blocks(block, window));
-            for world in [1, 2, 3, 4, 6, 8, 12, 24] {
-                check_world(virtual_ranks, world).unwrap();
-                for step in 0..records.div_ceil(global) {
-                    let start = step * global;
-                    let mut batch = vec![None; global as usize];
-                    for rank in 0..world {
-                        let mine = Batches::new(records, global / world, rank, world, false).unwrap();
-                        prop_assert_eq!(mine.per_epoch(), records.div_ceil(global));
-                        for i in mine.slots() {
-                            let (p, padding) = mine.position(start, i);
-                            batch[(rank + i * world) as usize] = Some((plan.sample_at(p), padding));
-                        }
-                    }
-                    for (i, found) in batch.into_iter().enumerate() {
-                        let p = start + i as u64;
-                        prop_assert_eq!(found, Some((plan.sample_at(p), p >= records)));
-                    }
-                }
-            }
-        }
-
         /// No two ranks read the same run.
         #[test]
         fn ranks_share_no_run(records in 1u64..1500, seed: u64, world in 1u64..7) {
@@ -363,15 +308,6 @@ mod tests {
                 .count();
             assert!(same < 30, "{same} samples at the same place");
         }
-    }
-
-    #[test]
-    fn world_size_error_lists_the_possible_sizes() {
-        check_world(64, 64).unwrap();
-        let error = check_world(64, 48).unwrap_err().to_string();
-        assert!(error.contains("1, 2, 4, 8, 16, 32, 64"), "{error}");
-        assert!(error.contains("48"), "{error}");
-        assert!(check_world(64, 0).is_err());
     }
 
     #[test]

@@ -215,7 +215,8 @@ fn ranks_of_any_world_share_the_same_global_batches() {
         (whole.shuffle, whole.drop_last) = (shuffle, false);
         let base = epochs(&split, &whole, 2);
         assert_eq!(base.len(), 12);
-        for world in [2, 3, 4, 6, 12] {
+        // 12 virtual ranks: those that divide them, and others.
+        for world in [2, 3, 4, 6, 12, 8, 24] {
             let mut digests = vec![0; base.len()];
             for rank in 0..world {
                 let mut options = whole.clone();
@@ -223,11 +224,18 @@ fn ranks_of_any_world_share_the_same_global_batches() {
                 (options.rank, options.world_size) = (rank, world);
                 let mine = epochs(&split, &options, 2);
                 assert_eq!(mine.len(), base.len(), "equal steps on every rank");
+                let resolved = Loader::new(split.clone(), options)
+                    .unwrap()
+                    .options()
+                    .clone();
+                let batches = resolved.batches(130).unwrap();
                 for ((mine, base), digest) in mine.iter().zip(&base).zip(&mut digests) {
                     assert_eq!((mine.epoch, mine.step), (base.epoch, base.step));
                     *digest = digest::fold(*digest, mine.digest);
-                    for i in 0..mine.samples.len() {
-                        let at = rank as usize + i * world as usize;
+                    let positions = batches.assignment().positions(mine.epoch, mine.position);
+                    assert_eq!(mine.samples.len(), positions.len());
+                    for (i, position) in positions.into_iter().enumerate() {
+                        let at = (position - mine.position) as usize;
                         assert_eq!(mine.samples[i], base.samples[at]);
                         assert_eq!(mine.labels[i], base.labels[at]);
                         assert_eq!(mine.flags[i], base.flags[at]);
@@ -259,20 +267,25 @@ fn resuming_anywhere_gives_the_rest() {
         assert_eq!((again.current_epoch(), again.position()), (1, 0));
         assert_eq!(epoch(&mut again), base[1]);
         // With another world size and batch size: the same samples, in the same global order.
-        let mut order = vec![0; 100];
-        for rank in 0..3 {
-            let mut options = options(5);
-            (options.rank, options.world_size, options.drop_last) = (rank, 3, false);
-            let mut part = Loader::resume(split.clone(), options, (0, position), None).unwrap();
-            for batch in epoch(&mut part) {
-                for (i, &sample) in batch.samples.iter().enumerate() {
-                    if batch.flags[i] == 0 {
-                        order[(batch.position + rank + i as u64 * 3) as usize] = sample;
+        for world in [3, 5, 7] {
+            let mut order = vec![0; 100];
+            for rank in 0..world {
+                let mut options = options(5);
+                (options.rank, options.world_size, options.drop_last) = (rank, world, false);
+                let mut part = Loader::resume(split.clone(), options, (0, position), None).unwrap();
+                let batches = part.options().batches(100).unwrap();
+                for batch in epoch(&mut part) {
+                    let positions = batches.assignment().positions(0, batch.position);
+                    for (i, (&sample, position)) in batch.samples.iter().zip(positions).enumerate()
+                    {
+                        if batch.flags[i] == 0 {
+                            order[position as usize] = sample;
+                        }
                     }
                 }
             }
+            assert_eq!(order[position as usize..96], all[position as usize..]);
         }
-        assert_eq!(order[position as usize..96], all[position as usize..]);
     }
 }
 

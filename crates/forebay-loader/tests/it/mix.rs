@@ -151,22 +151,29 @@ fn any_world_and_any_machine_give_the_same_batches() {
         (options.rank, options.world_size) = (rank, world);
         change(&mut options);
         let mut loader = mixed(&mix, options);
-        let batches = (0..2).flat_map(|_| {
-            std::iter::from_fn(|| loader.next_batch().unwrap())
-                .map(|batch| batch.samples)
-                .collect::<Vec<_>>()
+        let batches = loader.options().batches(loader.epoch_samples()).unwrap();
+        let placed = |batch: Batch| {
+            let positions = batches.assignment().positions(batch.epoch, batch.position);
+            let places = positions
+                .into_iter()
+                .map(move |p| (p - batch.position) as usize);
+            places.zip(batch.samples).collect::<Vec<_>>()
+        };
+        let epochs = (0..2).flat_map(|_| {
+            let epoch = std::iter::from_fn(|| loader.next_batch().unwrap());
+            epoch.map(placed).collect::<Vec<_>>()
         });
-        batches.collect::<Vec<_>>()
+        epochs.collect::<Vec<_>>()
     };
     let whole = all(0, 1, &|_| ());
     assert_eq!(whole.len(), 12);
-    for world in [2, 3, 4] {
+    // 8 does not divide the 12 virtual ranks.
+    for world in [2, 3, 4, 8] {
         let ranks: Vec<_> = (0..world).map(|rank| all(rank, world, &|_| ())).collect();
         for (step, batch) in whole.iter().enumerate() {
-            for (i, sample) in batch.iter().enumerate() {
-                let (rank, at) = (i % world as usize, i / world as usize);
-                assert_eq!(ranks[rank][step][at], *sample);
-            }
+            let mut together: Vec<_> = ranks.iter().flat_map(|rank| rank[step].clone()).collect();
+            together.sort_unstable();
+            assert_eq!(&together, batch);
         }
     }
     let machines: [&dyn Fn(&mut Options); 3] = [

@@ -202,7 +202,6 @@ fn options_requested_by_a_peer_are_validated() {
     assert!(refused(json!({"world_size": u64::MAX})).contains("world_size"));
     assert!(refused(json!({"world_size": 0})).contains("world_size"));
     assert!(refused(json!({"rank": 4})).contains("rank"));
-    assert!(refused(json!({"virtual_ranks": 11})).contains("virtual_ranks"));
     assert!(refused(json!({"shuffle": "blocks9"})).contains("shuffle"));
     let numbers = |mean: [f32; 3], std: [f32; 3]| json!({"dtype": "float16", "normalize": {"mean": mean, "std": std}});
     assert!(refused(numbers([0.0; 3], [1.0, 0.0, 1.0])).contains("std"));

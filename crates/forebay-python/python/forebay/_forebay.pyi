@@ -989,9 +989,9 @@ class Loader:
         Give `rank` and `world_size` together. Without them they come from the framework or the launcher (docs/loader.md).
     world_size : int, optional
         Number of ranks.
-        It must divide `virtual_ranks`. All ranks get the same number of batches.
+        All ranks get the same number of batches. Reads are fewest if it divides `virtual_ranks`.
     virtual_ranks : int, default 64
-        Number of parts that an epoch is divided into, a multiple of `world_size`.
+        Number of parts that an epoch is divided into.
         The order of samples depends on this number and not on the number of ranks.
     threads : int, default 0
         Threads that decode; 0 for as many as this process may use.

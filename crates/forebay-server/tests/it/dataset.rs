@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use forebay_client::{Client, ClientOptions, Error, RemoteKind, StreamOptions, Transport};
@@ -9,7 +10,7 @@ use forebay_image::{
     BatchTransform, Dtype, EvalTransform, Layout, Mixing, Normalize, ResizeLike, TrainTransform,
     Transform,
 };
-use forebay_loader::{LabelBase, Loader, OnError, Options, Weights};
+use forebay_loader::{LabelBase, Loader, OnError, Options, Shuffle, Weights};
 use forebay_options::Transforms;
 use forebay_pack::{Cancel, DatasetFormat, PackOptions, pack};
 use forebay_server::{Server, ServerHandle};
@@ -117,6 +118,41 @@ fn batches_are_those_of_the_loader() {
                 "{stats:?}"
             );
         }
+    }
+}
+
+/// Numbers of ranks that do not divide the virtual ranks, with shuffles with and without windows.
+#[test]
+fn any_number_of_ranks_shares_an_epoch_over_the_network() {
+    let (_dir, dataset) = packed(DatasetFormat::INDEXED);
+    let server = serve(&dataset);
+    let client = Client::connect(&url(server.addr()), ClientOptions::default()).unwrap();
+    let split = dataset.split("train").unwrap();
+    for shuffle in ["blocks", "full"] {
+        let mut digests = HashSet::new();
+        for (world_size, batch_size) in [(1, 30), (3, 10), (5, 6)] {
+            let mut digest = 0u64;
+            for rank in 0..world_size {
+                let transform = Transform::Train(TrainTransform::new(8));
+                let mut options = Options::new(batch_size, transform);
+                (options.rank, options.world_size) = (rank, world_size);
+                (options.seed, options.drop_last) = (6, false);
+                options.shuffle = Shuffle::named(shuffle).unwrap();
+                (options.sampling.repeats, options.threads) = (3, 1);
+                let mut loader = Loader::new(split.clone(), options.clone()).unwrap();
+                let mut stream = client
+                    .open(options.to_schema().with_split("train"))
+                    .unwrap();
+                for _ in 0..2 {
+                    while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
+                    let of_rank = stream.epoch_digest();
+                    assert!(of_rank.complete && of_rank == loader.epoch_digest());
+                }
+                digest = digest.wrapping_add(stream.epoch_digest().value);
+            }
+            digests.insert(digest);
+        }
+        assert_eq!(digests.len(), 1);
     }
 }
 
@@ -332,7 +368,7 @@ fn loader_errors_arrive_with_their_kind() {
                 .with_split("train");
             o.options.layout = Some(Layout::Nchw);
         },
-        |o| o.options.world_size = Some(3),
+        |o| o.options.world_size = Some(1 << 40),
         |o| o.options.virtual_ranks = Some(u64::MAX),
         |o| o.position = 1 << 40,
         |o| o.options.resize_like = Some("photoshop".to_owned()),

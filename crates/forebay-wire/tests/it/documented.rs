@@ -80,7 +80,7 @@ fn documented_bytes_match() {
         labels: vec![5, -1],
         samples: vec![30, 10],
         flags: vec![0, 0],
-        digest: digest::batch(4, 0, 1, &[30, 10], &[0, 0]),
+        digest: digest::batch(4.., &[30, 10], &[0, 0]),
         payload: images,
     };
     assert_eq!(batch.digest, 0xe1c9_7d80_409e_438e);

@@ -35,7 +35,7 @@ fn batch(pool: &BufferPool) -> Batch {
         shape: [3, 2, 2, 3],
         layout: Layout::Nhwc,
         labels: vec![-1, 5, 999],
-        digest: digest::batch(6, 0, 1, &samples, &[0, 0, 1]),
+        digest: digest::batch(6.., &samples, &[0, 0, 1]),
         samples,
         flags: vec![0, 0, 1],
     }

@@ -107,12 +107,18 @@ fn epochs_of_selected_samples_are_reproducible() {
                 epochs(&split, &small, 2) == base,
                 "memory changed {small:?}"
             );
-            for rank in 0..3 {
+            for (rank, world) in (0..3)
+                .map(|rank| (rank, 3))
+                .chain((0..8).map(|rank| (rank, 8)))
+            {
                 let mut part = whole.clone();
-                (part.rank, part.world_size, part.batch_size) = (rank, 3, 8);
+                (part.rank, part.world_size, part.batch_size) = (rank, world, 24 / world);
+                let loader = Loader::new(split.clone(), part.clone()).unwrap();
+                let batches = loader.options().batches(loader.epoch_samples()).unwrap();
                 for (mine, base) in epochs(&split, &part, 2).iter().zip(&base) {
-                    for i in 0..8 {
-                        let at = rank as usize + i * 3;
+                    let positions = batches.assignment().positions(mine.epoch, mine.position);
+                    for (i, position) in positions.into_iter().enumerate() {
+                        let at = (position - mine.position) as usize;
                         assert_eq!(mine.samples[i], base.samples[at]);
                         assert_eq!(mine.flags[i], base.flags[at]);
                         let (a, b) = (i * 300, at * 300);
