@@ -24,8 +24,8 @@ const TAIL_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Order")]
 pub(super) struct PlanArgs {
-    /// Fetch first what this epoch of a loader needs first, and only what its rank reads: seed, rank, world_size,
-    /// virtual_ranks and shuffle decide, as in -o seed=7 -o world_size=8
+    /// Fetch first what this epoch of a loader needs first, and only what its rank reads: seed, batch_size,
+    /// rank, world_size, virtual_ranks and shuffle decide, as in -o seed=7 -o world_size=8
     #[arg(long, value_name = "N", requires = "split")]
     epoch: Option<u64>,
 
@@ -34,7 +34,14 @@ pub(super) struct PlanArgs {
 }
 
 /// The loader options that determine which records a rank reads, and in which order.
-const OF_ORDER: [&str; 5] = ["seed", "rank", "world_size", "virtual_ranks", "shuffle"];
+const OF_ORDER: [&str; 6] = [
+    "seed",
+    "batch_size",
+    "rank",
+    "world_size",
+    "virtual_ranks",
+    "shuffle",
+];
 
 /// A byte range of a file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,7 +148,6 @@ fn planned(
     given.drop_last = Some(false);
     let seed = given.seed.unwrap_or(0);
     let options = Options::from_schema(&given).map_err(refused)?;
-    let (rank, world_size) = (options.rank, options.world_size);
     let options = options
         .resolve_within(records, bytes, split.block_records())
         .map_err(refused)?;
@@ -171,8 +177,11 @@ fn planned(
         }
     }
     let mut seen_runs = HashSet::new();
-    let step = usize::try_from(world_size).unwrap_or(usize::MAX).max(1);
-    for position in (rank..records).step_by(step) {
+    let batches = options.batches(records).map_err(refused)?;
+    let step = usize::try_from(batches.global_size()).unwrap_or(usize::MAX);
+    let starts = (0..records).step_by(step);
+    let positions = starts.flat_map(|start| batches.assignment().positions(epoch, start));
+    for position in positions.filter(|&position| position < records) {
         let run = plan.run_at(position).records;
         if !seen_runs.insert(run.start) {
             continue;
@@ -296,14 +305,18 @@ mod tests {
             (&*piece.path, piece.bytes.start),
             (shard.path(), start / BLOCK * BLOCK)
         );
-        // The two ranks together fetch all blocks, and each rank fetches only some of them.
-        let ranks: Vec<_> = ["0", "1"]
-            .map(|rank| plan(&["-o", &format!("rank={rank}"), "-o", "world_size=2"]))
-            .iter()
-            .map(|plan| places(&pieces(&dataset, Some("train"), plan, BLOCK).unwrap()))
-            .collect();
-        assert!(ranks.iter().all(|rank| rank.len() < places(&whole).len()));
-        assert_eq!(&ranks[0] | &ranks[1], places(&whole));
+        // The ranks together fetch all blocks, and each rank fetches only some of them.
+        for world_size in [2, 3] {
+            let mut all = BTreeSet::new();
+            for rank in 0..world_size {
+                let options = [format!("rank={rank}"), format!("world_size={world_size}")];
+                let plan = plan(&["-o", &options[0], "-o", &options[1], "-o", "batch_size=3"]);
+                let rank = places(&pieces(&dataset, Some("train"), &plan, BLOCK).unwrap());
+                assert!(rank.len() < places(&whole).len());
+                all.extend(rank);
+            }
+            assert_eq!(all, places(&whole));
+        }
         let other = pieces(&dataset, Some("train"), &plan(&["--epoch", "1"]), BLOCK).unwrap();
         assert_eq!(places(&other), places(&whole));
         assert_ne!(other, whole);
