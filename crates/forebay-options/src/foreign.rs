@@ -33,7 +33,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "native threads make batches; to change them, give map_batch to forebay.torch.Loader or forebay.Mapped",
     ),
     (
-        &["map_batch", "map_sample", "map_threads"],
+        &["map_batch", "map_sample", "map_threads", "returns"],
         "it is an option of forebay.Mapped, and of forebay.torch.Loader, forebay.jax.Loader and forebay.tf.Loader",
     ),
     (

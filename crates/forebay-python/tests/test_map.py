@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import forebay
+import map_functions
 from conftest import python
 from test_loader import TOTAL, content, epochs, loader
 from test_waiting import HEARS
@@ -345,3 +346,84 @@ def test_spawned_processes_make_their_own(source: str) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         there = pool.map(_first, [source] * 2, chunksize=1)
     assert there == [_first(source)] * 2
+
+
+def test_which_functions_get_the_info(packed: dict[str, pathlib.Path]) -> None:
+    seen: list[Any] = []
+
+    def needs(image: Any, label: int, place: Any) -> Any:
+        seen.append(place)
+        return image, label
+
+    def has_one(image: Any, label: int, info: Any = None) -> Any:
+        seen.append(info)
+        return image, label
+
+    def has_another(image: Any, label: int, scale: Any = 1) -> Any:
+        seen.append(scale)
+        return image, label
+
+    def takes_any(*arguments: Any) -> Any:
+        seen.append(len(arguments))
+        return arguments
+
+    for function in (needs, has_one, has_another, takes_any):
+        with mapped(packed["indexed"], map_sample=function) as it:
+            batch = list(it)[0]
+        if function in (needs, has_one):
+            assert isinstance(seen[0], forebay.SampleInfo)
+            assert (seen[0].sample, seen[0].epoch, seen[0].position) == (batch.samples[0], 0, 0)
+        else:
+            assert set(seen) == {1 if function is has_another else 2}
+        seen.clear()
+
+
+def test_random_numbers_follow_from_the_place(packed: dict[str, pathlib.Path]) -> None:
+    """The same with any number of threads, and others each time that a sample comes."""
+    made = []
+    for threads in (1, 3):
+        with mapped(packed["indexed"], map_sample=map_functions.draws, map_threads=threads, repeats=2) as it:
+            made.append([batch.images.tobytes() for _ in range(2) for batch in it])
+    assert made[0] == made[1]
+    rows = np.frombuffer(b"".join(made[0])).reshape(-1, 5)
+    assert len(rows) == 2 * (2 * TOTAL // 8 * 8)
+    for column in (0, 1):
+        assert len(np.unique(rows[:, column])) == len(rows), "epochs and repetitions draw other numbers"
+
+
+@pytest.mark.parametrize(
+    ("shape", "returns", "layout"),
+    [
+        ((20, 16, 3), None, "nhwc"),
+        ((3, 20, 16), None, "nchw"),
+        ((1, 20, 16), None, "nchw"),
+        ((3, 20, 3), None, None),
+        ((20, 16, 9), None, None),
+        ((3, 20, 3), "hwc", "nhwc"),
+        ((3, 20, 3), "chw", "nchw"),
+        ((9, 20, 16), "chw", "nchw"),
+        ((20, 16), None, "nhwc"),
+        ((20, 16), "chw", None),
+    ],
+)
+def test_layouts_are_recognised_or_declared(packed: dict[str, pathlib.Path], shape: Any, returns: Any, layout: str | None) -> None:
+    it = forebay.Mapped(
+        loader(packed["indexed"]), map_sample=lambda image, label: (np.zeros(shape), label), returns=returns
+    )
+    with it:
+        if layout is None:
+            with pytest.raises(forebay.MapError, match="give returns='hwc' or 'chw'"):
+                next(iter(it))
+        else:
+            assert next(iter(it)).layout == layout
+
+
+def test_a_function_of_batches_keeps_the_layout_of_samples(packed: dict[str, pathlib.Path]) -> None:
+    with mapped(
+        packed["indexed"], map_sample=lambda image, label: (image.transpose(2, 0, 1), label), map_batch=tuple
+    ) as it:
+        assert next(iter(it)).layout == "nchw"
+    with pytest.raises(forebay.OptionError, match="option returns is 'nchw'"):
+        forebay.Mapped(loader(packed["indexed"]), map_sample=tuple, returns="nchw")  # type: ignore[arg-type]
+    with pytest.raises(forebay.OptionError, match="options of map_sample"):
+        forebay.Mapped(loader(packed["indexed"]), map_batch=tuple, returns="chw")

@@ -64,6 +64,7 @@ from forebay._forebay import (
 )
 from forebay._forebay import open as open
 from forebay._map import Mapped
+from forebay._map_worker import SampleInfo
 from forebay._mix import Mix
 
 # Without `open` and `TimeoutError`: `from forebay import *` must not replace the builtins of these names.
@@ -119,6 +120,7 @@ __all__ = [
     "Record",
     "Resize",
     "SampleError",
+    "SampleInfo",
     "ServerError",
     "ShardError",
     "StateError",

@@ -84,15 +84,9 @@ def _documented(thing: Any) -> dict[str, str]:
 
 
 def loader_of(
-    source: str | os.PathLike[str] | Mix | Source,
-    options: dict[str, Any],
-    map_batch: Callable[[Any], Any] | None,
-    map_sample: Callable[[Any, int], tuple[Any, Any]] | None,
-    map_threads: int,
-    ahead: int,
-    pad_last: bool = False,
+    source: str | os.PathLike[str] | Mix | Source, options: dict[str, Any], ahead: int, pad_last: bool = False, **functions: Any
 ) -> Source:
-    """Creates the loader behind an adapter, with the map functions, which run up to `ahead` batches ahead.
+    """Creates the loader behind an adapter, with the functions of `Mapped` and their options, up to `ahead` batches ahead.
 
     `pad_last` is the default of that option.
     """
@@ -107,15 +101,9 @@ def loader_of(
         )
     else:
         loader = source
-    if map_batch is None and map_sample is None:
+    if all(value is None for value in functions.values()):
         return loader
-    return Mapped(
-        loader,
-        map_batch=map_batch,
-        map_sample=map_sample,
-        map_threads=map_threads,
-        ahead=ahead,
-    )
+    return Mapped(loader, ahead=ahead, **functions)
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:

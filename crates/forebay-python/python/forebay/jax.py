@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from forebay import _ranks
 from forebay._adapter import loader_of, tree_map, with_options
@@ -56,6 +56,8 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         returns are put on the devices.
     map_threads : int, default 1
         Threads that the functions run in.
+    returns : {"hwc", "chw"}, optional
+        The layout of images that `map_sample` returns: see `forebay.Mapped`.
     **options
         All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape. `rank` and `world_size` are by default JAX's process
         index and count where there are several processes.
@@ -84,8 +86,9 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         sharding: jax.sharding.Sharding | None = None,
         prefetch: int = 2,
         map_batch: Callable[[Any], Any] | None = None,
-        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
-        map_threads: int = 1,
+        map_sample: Callable[..., tuple[Any, Any]] | None = None,
+        map_threads: int | None = None,
+        returns: Literal["hwc", "chw"] | None = None,
         **options: Any,
     ) -> None:
         jax = library("jax", "jax")
@@ -97,7 +100,10 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         self._sharded = sharding is not None
         # Devices of other processes cannot be written from here: each brings its part.
         self._shared = sharding is not None and not sharding.is_fully_addressable
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch, pad_last=True)
+        inner = loader_of(
+            source, options, prefetch, pad_last=True, map_batch=map_batch, map_sample=map_sample, map_threads=map_threads,
+            returns=returns,
+        )  # fmt: skip
         super().__init__(inner, ahead=prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from forebay._adapter import loader_of, tree_map, with_options
 from forebay._batch import TensorBatch
@@ -52,6 +52,8 @@ class Loader(Front[Any, "TensorBatch[tf.Tensor]"]):
         returns become tensors.
     map_threads : int, default 1
         Threads that the functions run in.
+    returns : {"hwc", "chw"}, optional
+        The layout of images that `map_sample` returns: see `forebay.Mapped`.
     **options
         All others are those of `forebay.Loader`. `pad_last` is by default True, so that all batches have one shape.
 
@@ -77,15 +79,19 @@ class Loader(Front[Any, "TensorBatch[tf.Tensor]"]):
         device: str | None = None,
         prefetch: int = 2,
         map_batch: Callable[[Any], Any] | None = None,
-        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
-        map_threads: int = 1,
+        map_sample: Callable[..., tuple[Any, Any]] | None = None,
+        map_threads: int | None = None,
+        returns: Literal["hwc", "chw"] | None = None,
         **options: Any,
     ) -> None:
         tf = library("tensorflow", "tf")
         self._tf = tf
         self.__class__ = _for_keras(type(self))  # type: ignore[arg-type]
         self._device = device
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch, pad_last=True)
+        inner = loader_of(
+            source, options, prefetch, pad_last=True, map_batch=map_batch, map_sample=map_sample, map_threads=map_threads,
+            returns=returns,
+        )  # fmt: skip
         super().__init__(inner, ahead=0 if device is None else prefetch, copies=True)
 
     def _prepare(self, batch: Any) -> Any:

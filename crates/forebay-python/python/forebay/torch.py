@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from forebay import _device
 from forebay._adapter import loader_of, tree_map, with_options
@@ -85,6 +85,8 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         returns become tensors on the device.
     map_threads : int, default 1
         Threads that the functions run in.
+    returns : {"hwc", "chw"}, optional
+        The layout of images that `map_sample` returns: see `forebay.Mapped`.
     **options
         All others are those of `forebay.Loader`, except for `layout`.
 
@@ -115,8 +117,9 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         float_dtype: torch.dtype | None = None,
         prefetch: int = 2,
         map_batch: Callable[[Any], Any] | None = None,
-        map_sample: Callable[[Any, int], tuple[Any, Any]] | None = None,
-        map_threads: int = 1,
+        map_sample: Callable[..., tuple[Any, Any]] | None = None,
+        map_threads: int | None = None,
+        returns: Literal["hwc", "chw"] | None = None,
         **options: Any,
     ) -> None:
         torch = library("torch", "torch")
@@ -142,7 +145,10 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         else:
             pin = pin_memory and place.type == "cpu" and torch.cuda.is_available()
             self._mover = _Mover(torch, place, finish, torch.cuda.current_device() if pin else None)
-        inner = loader_of(source, options, map_batch, map_sample, map_threads, prefetch)
+        inner = loader_of(
+            source, options, prefetch, map_batch=map_batch, map_sample=map_sample, map_threads=map_threads,
+            returns=returns,
+        )  # fmt: skip
         # Without work to do ahead a batch is its memory, and costs nothing to hand out.
         idle = place.type == "cpu" and not (pin_memory or normalize is not None or mapped)
         super().__init__(inner, ahead=0 if idle else prefetch, copies=place.type != "cpu")
