@@ -33,7 +33,14 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "native threads make batches; to change them, give map_batch to forebay.torch.Loader or forebay.Mapped",
     ),
     (
-        &["map_batch", "map_sample", "map_threads", "returns"],
+        &[
+            "map_batch",
+            "map_sample",
+            "map_threads",
+            "map_workers",
+            "map_timeout",
+            "returns",
+        ],
         "it is an option of forebay.Mapped, and of forebay.torch.Loader, forebay.jax.Loader and forebay.tf.Loader",
     ),
     (

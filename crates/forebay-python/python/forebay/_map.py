@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ class Mapped(Front[Any, Any]):
     Functions run in threads of this process while the trainer works, and results come in the loader's order. **What it
     costs:** a function holds the interpreter's lock wherever it is Python and not numpy or another library that releases
     it, and the trainer's own Python waits for that long. Prefer transforms of the loader where they do the same, and
-    functions of whole batches to functions of samples.
+    functions of whole batches to functions of samples. `map_workers` runs the latter in processes.
 
     Parameters
     ----------
@@ -52,6 +53,13 @@ class Mapped(Front[Any, Any]):
         generator, and a resumed run draws the same.
     map_threads : int, default 1
         Threads that the functions run in, each on a batch of its own. The functions must be thread-safe.
+    map_workers : int, optional
+        Processes that `map_sample` runs in, on Linux, instead of threads. Define the function in a module, or install
+        cloudpickle. For a function of the script itself workers import the script: what it runs has to be under
+        ``if __name__ == "__main__"``. Images are valid during a call only, and results of an epoch have one shape. `random`,
+        `numpy.random` and torch's generator are seeded for each sample. `map_batch` runs in up to `ahead` threads.
+    map_timeout : float, optional
+        Seconds that a call of `map_sample` in a process may take. By default any time.
     returns : {"hwc", "chw"}, optional
         Axes of the images that `map_sample` returns. By default the channels are the first or last axis, whichever has 1 to 4.
     ahead : int, default 2
@@ -60,9 +68,9 @@ class Mapped(Front[Any, Any]):
     Raises
     ------
     OptionError
-        Neither function, or options that cannot work together.
+        Neither function, options that cannot work together, or a function that cannot be sent to processes.
     MapError
-        Out of a loop: a function raised something, which is the `__cause__`. The loop ends there,
+        Out of a loop: a function raised something, which is the `__cause__`, or a process ended or took too long. The loop ends there,
         and ``loader.load_state_dict(loader.state_dict())`` goes on with the same batch.
 
     Examples
@@ -81,6 +89,8 @@ class Mapped(Front[Any, Any]):
         map_batch: Callable[[Any], Any] | None = None,
         map_sample: Callable[..., tuple[Any, Any]] | None = None,
         map_threads: int | None = None,
+        map_workers: int | None = None,
+        map_timeout: float | None = None,
         returns: Literal["hwc", "chw"] | None = None,
         ahead: int = 2,
     ) -> None:
@@ -89,16 +99,52 @@ class Mapped(Front[Any, Any]):
         function("map_batch", map_batch)
         function("map_sample", map_sample)
         ahead = count("ahead", ahead, 1, "as functions work ahead of the trainer")
-        if map_sample is None and returns is not None:
-            raise OptionError("returns is one of the options of map_sample, which is not given")
+        if map_sample is None and (map_workers, returns) != (None, None):
+            raise OptionError("map_workers and returns are options of map_sample, which is not given")
         if returns is not None and returns not in ("hwc", "chw"):
             raise OptionError(f"option returns is {returns!r}: expected 'hwc' or 'chw'")
-        map_threads = 1 if map_threads is None else count("map_threads", map_threads, 1, "to run the functions in")
+        self._start_workers: Callable[[], Any] | None = None
+        takes_info = map_sample is not None and _takes_info(map_sample)
+        if map_workers is None:
+            if map_timeout is not None:
+                raise OptionError("map_timeout is an option of map_workers: threads cannot be stopped")
+            map_threads = 1 if map_threads is None else count("map_threads", map_threads, 1, "to run the functions in")
+        else:
+            workers = count("map_workers", map_workers, 1, "to run map_sample in")
+            if map_threads is not None:
+                raise OptionError("map_threads and map_workers: functions run in threads or in processes")
+            if map_timeout is not None and not (isinstance(map_timeout, int | float) and map_timeout > 0):
+                raise OptionError(f"option map_timeout is {map_timeout!r}: expected a number of seconds above 0")
+            from forebay import _map_workers
+
+            sent = _map_workers.packed(map_sample)
+            self._start_workers = lambda: _map_workers.Workers(*sent, takes_info, workers, map_timeout)
+            map_threads = ahead
         super().__init__(loader, threads=map_threads, ahead=ahead)
         self._map_batch = map_batch
         self._map_sample: Any = map_sample
-        self._takes_info = map_sample is not None and _takes_info(map_sample)
+        self._takes_info = takes_info
         self._returns = returns
+        self._workers: Any = None
+        # The shape and type of results in an epoch, and of which batches.
+        self._like: tuple[Any, Any] = (None, None)
+        self._finding_like = threading.Lock()
+
+    def _start(self) -> Any:
+        if self._start_workers and (self._workers is None or self._workers.failed):
+            self._workers = self._start_workers()
+        return super()._start()
+
+    def close(self) -> None:
+        """Stop processes, threads and connections: see `forebay.Loader.close`."""
+        if self._workers is not None:
+            # Threads wait for them.
+            self._workers.stop()
+        super().close()
+
+    def __del__(self) -> None:
+        if workers := getattr(self, "_workers", None):
+            workers.stop()
 
     def _prepare(self, batch: Any) -> Any:
         made = batch
@@ -125,7 +171,8 @@ class Mapped(Front[Any, Any]):
         places = [(seed, batch.epoch, first + row * step, sample) for row, sample in enumerate(samples)]
         given = np.array(batch.labels)
         given[padding] = self.label_base or 0
-        images, labels = self._in_threads(batch, given, padding, places)
+        run = self._in_threads if self._workers is None else self._in_workers
+        images, labels = run(batch, given, padding, places)
         labels = [_of_padding(labels[0]) if of_padding else label for label, of_padding in zip(labels, padding, strict=True)]
         return TensorBatch((images, np.stack(labels)), of=batch, layout=self._layout(batch, images.shape[1:]))
 
@@ -152,6 +199,18 @@ class Mapped(Front[Any, Any]):
             labels.append(label)
         return images, labels
 
+    def _in_workers(self, batch: Any, given: Any, padding: Any, places: list[Any]) -> Any:
+        images, run = batch.images, self._workers.run
+        error_at = lambda row, what: self._error("map_sample", batch, places[row][3], what)  # noqa: E731
+        key = batch.epoch, images.shape[1:]
+        with self._finding_like:
+            if self._like[0] != key:
+                # The function runs twice on the first sample of an epoch.
+                _, [(image, _)] = run(images, given, padding, places, None, error_at)
+                self._like = key, (image.shape, image.dtype)
+            like = self._like[1]
+        return run(images, given, padding, places, like, error_at)
+
     def _layout(self, batch: Any, shape: tuple[int, ...]) -> str | None:
         """The layout of images of this shape; None keeps that of the batch."""
         if len(shape) != 3 and not self._returns:
@@ -165,10 +224,5 @@ class Mapped(Front[Any, Any]):
 
     def _error(self, name: str, batch: Any, sample: int | None, what: str) -> MapError:
         of = "" if sample is None else f"sample {sample} of split '{self.split}', "
-        return MapError(
-            f"{name} {what} at {of}step {batch.step} of epoch {batch.epoch}",
-            sample=sample,
-            epoch=batch.epoch,
-            step=batch.step,
-            position=batch.position,
-        )
+        text = f"{name} {what} at {of}step {batch.step} of epoch {batch.epoch}"
+        return MapError(text, sample=sample, epoch=batch.epoch, step=batch.step, position=batch.position)

@@ -54,8 +54,12 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
     map_batch, map_sample : callable, optional
         Python functions on the way: see `forebay.Mapped`. All arrays in whatever `map_batch`
         returns are put on the devices.
-    map_threads : int, default 1
-        Threads that the functions run in.
+    map_threads : int, optional
+        Threads that the functions run in, by default 1.
+    map_workers : int, optional
+        Processes that `map_sample` runs in: see `forebay.Mapped`.
+    map_timeout : float, optional
+        Seconds after which a call of `map_sample` in a process is an error.
     returns : {"hwc", "chw"}, optional
         The layout of images that `map_sample` returns: see `forebay.Mapped`.
     **options
@@ -88,6 +92,8 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         map_batch: Callable[[Any], Any] | None = None,
         map_sample: Callable[..., tuple[Any, Any]] | None = None,
         map_threads: int | None = None,
+        map_workers: int | None = None,
+        map_timeout: float | None = None,
         returns: Literal["hwc", "chw"] | None = None,
         **options: Any,
     ) -> None:
@@ -102,7 +108,7 @@ class Loader(Front[Any, "TensorBatch[jax.Array]"]):
         self._shared = sharding is not None and not sharding.is_fully_addressable
         inner = loader_of(
             source, options, prefetch, pad_last=True, map_batch=map_batch, map_sample=map_sample, map_threads=map_threads,
-            returns=returns,
+            map_workers=map_workers, map_timeout=map_timeout, returns=returns,
         )  # fmt: skip
         super().__init__(inner, ahead=prefetch, copies=True)
 

@@ -83,8 +83,12 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         Python functions on the way: see `forebay.Mapped`. They are given images as (H, W, 3), unless
         `source` is a loader that has another layout. Arrays and tensors in whatever `map_batch`
         returns become tensors on the device.
-    map_threads : int, default 1
-        Threads that the functions run in.
+    map_threads : int, optional
+        Threads that the functions run in, by default 1.
+    map_workers : int, optional
+        Processes that `map_sample` runs in: see `forebay.Mapped`.
+    map_timeout : float, optional
+        Seconds after which a call of `map_sample` in a process is an error.
     returns : {"hwc", "chw"}, optional
         The layout of images that `map_sample` returns: see `forebay.Mapped`.
     **options
@@ -119,6 +123,8 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
         map_batch: Callable[[Any], Any] | None = None,
         map_sample: Callable[..., tuple[Any, Any]] | None = None,
         map_threads: int | None = None,
+        map_workers: int | None = None,
+        map_timeout: float | None = None,
         returns: Literal["hwc", "chw"] | None = None,
         **options: Any,
     ) -> None:
@@ -147,7 +153,7 @@ class Loader(Front[Any, "TorchBatch[torch.Tensor]"]):
             self._mover = _Mover(torch, place, finish, torch.cuda.current_device() if pin else None)
         inner = loader_of(
             source, options, prefetch, map_batch=map_batch, map_sample=map_sample, map_threads=map_threads,
-            returns=returns,
+            map_workers=map_workers, map_timeout=map_timeout, returns=returns,
         )  # fmt: skip
         # Without work to do ahead a batch is its memory, and costs nothing to hand out.
         idle = place.type == "cpu" and not (pin_memory or normalize is not None or mapped)
