@@ -18,7 +18,7 @@ use crate::failure::{Failure, io_hint};
 use crate::interrupt::Interrupt;
 use crate::json_log;
 use crate::paint::{Paint, safe};
-use crate::progress::Bar;
+use crate::progress::{Bar, Events};
 
 /// Returns the program name that works in the user's shell: as it was called, without a directory that is on the PATH.
 fn program_name(called: &OsStr) -> String {
@@ -54,9 +54,6 @@ pub struct Console {
     events: Option<Events>,
     program: String,
 }
-
-/// Takes one event: a line of JSON without its end.
-pub(crate) type Events = Arc<dyn Fn(String) + Send + Sync>;
 
 impl Console {
     /// Decides where and how output goes; `program` is the name that the user called.

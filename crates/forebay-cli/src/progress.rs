@@ -1,12 +1,11 @@
 //! The progress bar: stage, share, items and bytes per second, and the time left.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::console::Events;
 use crate::paint::printable;
 use crate::quantity;
 
@@ -15,6 +14,9 @@ const REDRAW: Duration = Duration::from_millis(80);
 
 /// Rates and the time left are computed over this much of the recent past.
 const RATE_WINDOW: Duration = Duration::from_secs(8);
+
+/// Takes one event: a line of JSON without its end.
+pub(crate) type Events = Arc<dyn Fn(String) + Send + Sync>;
 
 /// A bar on stderr, for as long as it lives.
 pub struct Bar {
