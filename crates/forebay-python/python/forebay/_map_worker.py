@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 # PIPE_BUF, so all workers can read whole tasks from one pipe: a queue that needs no lock.
 TASK = struct.Struct("<7q")
 
-# Numbers of the status page for each worker: when the running call began (in ns, 0 between two calls), the task, the row and
-# the process. The first number of the page is not 0 when workers are to stop.
+# Numbers of each worker at the start of the memory: when the running call began (in ns, 0 between two calls), the task, the row and
+# the process. The first number of all is not 0 when workers are to stop.
 STATUS = 4
 
 # Whether this process is a template or a worker.
@@ -73,12 +73,14 @@ class SampleInfo:
 
     @functools.cached_property
     def rng(self) -> np.random.Generator:
+        """A generator of NumPy, made on first use."""
         import numpy as np
 
         return np.random.Generator(np.random.Philox(key=self._words[:2]))
 
     @functools.cached_property
     def random(self) -> random.Random:
+        """A generator of the standard library, made on first use."""
         return random.Random(self._words[2])
 
 
@@ -164,10 +166,9 @@ def main(fd: int, start: int) -> None:
 
         if given["main"]:
             # As `multiprocessing` does: under another name, which a script can tell from its own.
-            kind, name = given["main"]
+            run, name = given["main"]
             module = types.ModuleType("__mp_main__")
-            run = runpy.run_path if kind == "file" else runpy.run_module
-            module.__dict__.update(run(name, run_name=module.__name__))
+            module.__dict__.update(getattr(runpy, run)(name, run_name=module.__name__))
             sys.modules["__main__"] = sys.modules[module.__name__] = module
         function = pickle.loads(given["function"])
     except BaseException as error:
@@ -197,8 +198,7 @@ def _work(function: Callable[..., Any], memory: Memory, given: dict[str, Any], o
     """Calls the function for the rows of tasks until there are no more."""
     import numpy as np
 
-    start, size = given["status"]
-    status = memoryview(memory.mapping(start + size))[start : start + size].cast("q")
+    status = memoryview(memory.mapping(1)).cast("q")
     status[own + 3] = process = os.getpid()
     current = None
     while len(record := os.read(given["tasks"], TASK.size)) == TASK.size:

@@ -53,7 +53,7 @@ def packed(function: Any) -> tuple[bytes, tuple[str, str] | None]:
         raise OptionError("a worker of map_sample imports this script: put what it runs under if __name__ == '__main__'")
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    script = ("module", spec.name) if spec else ("file", os.path.abspath(file)) if file and os.path.isfile(file) else None
+    script = ("run_module", spec.name) if spec else ("run_path", os.path.abspath(file)) if file and os.path.isfile(file) else None
     reason = "it is defined in a notebook or an interactive session"
     try:
         pickled = pickle.dumps(function)
@@ -89,8 +89,8 @@ class Workers:
         self._free: list[tuple[int, int]] = []
         # Filled by finalizers, which must not wait for the lock.
         self._returned: deque[tuple[int, int]] = deque()
-        status, size = self._take(8 * (1 + STATUS * count))
-        self._status = memoryview(self._memory.mapping(size))[status : status + size].cast("q")
+        self._take(8 * (1 + STATUS * count))
+        self._status = memoryview(self._memory.mapping(1)).cast("q")
         tasks, self._queue = os.pipe()
         # The last pipes are the template's.
         alive, messages = ([os.pipe() for _ in range(count + 1)] for _ in range(2))
@@ -99,7 +99,7 @@ class Workers:
         files = [self._memory.fd, self._queue, *self._alive]
         weakref.finalize(self, lambda: [*map(os.close, files)]).atexit = False
         given: dict[str, Any] = {
-            "function": function, "main": main, "info": takes_info, "path": sys.path, "argv": sys.argv, "status": (status, size),
+            "function": function, "main": main, "info": takes_info, "path": sys.path, "argv": sys.argv,
             "tasks": tasks, "alive": [pipe for pipe, _ in alive], "messages": [end for _, end in messages],
         }  # fmt: skip
         body = pickle.dumps(given)
