@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch, TorchBatch
 from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
-from forebay._digest import EpochDigest
 from forebay._errors import (
     AuthError,
     CheckpointError,
@@ -63,9 +62,6 @@ from forebay._forebay import (
     __version__,
 )
 from forebay._forebay import open as open
-from forebay._map import Mapped
-from forebay._map_worker import SampleInfo
-from forebay._mix import Mix
 
 # Without `open` and `TimeoutError`: `from forebay import *` must not replace the builtins of these names.
 __all__ = [
@@ -161,6 +157,10 @@ if TYPE_CHECKING:
     from forebay._command import Summary
     from forebay._commands import convert_files, export, index, inspect, pack, verify
     from forebay._convert import convert
+    from forebay._digest import EpochDigest
+    from forebay._map import Mapped
+    from forebay._map_worker import SampleInfo
+    from forebay._mix import Mix
     from forebay._ops import (
         AutoAugment,
         CenterCrop,
@@ -190,6 +190,10 @@ else:  # A checker would take every misspelt name for a module.
         "_command": "Summary",
         "_commands": "convert_files export index inspect pack verify",
         "_convert": "convert",
+        "_digest": "EpochDigest",
+        "_map": "Mapped",
+        "_map_worker": "SampleInfo",
+        "_mix": "Mix",
         "_ops": (
             "AutoAugment CenterCrop ColorJitter GaussianBlur Grayscale Normalize RandAugment RandomAffine "
             "RandomErasing RandomGrayscale RandomHorizontalFlip RandomIoUCrop RandomPhotometricDistort "
