@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_counters_are_those_of_stats(loader: forebay.Loader) -> None:
 
 
 def test_an_exporter_answers_while_the_training_runs(loader: forebay.Loader) -> None:
-    with forebay.metrics.serve(train=loader, **{'odd "name"\n': loader}) as exporter:
+    odd: dict[str, Any] = {'odd "name"\n': loader}
+    with forebay.metrics.serve(train=loader, **odd) as exporter:
         for _ in loader:
             with urllib.request.urlopen(exporter.url, timeout=10) as answer:
                 found = parsed(answer.read().decode())
