@@ -35,6 +35,7 @@ LOADERS = (
     "Keypoints",
     "EpochDigest",
     "Mapped",
+    "SampleInfo",
     "TensorBatch",
 )
 

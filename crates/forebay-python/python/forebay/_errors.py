@@ -118,7 +118,7 @@ class ImageError(Error):
 
 
 class MapError(Error):
-    """A Python function between a loader and the trainer raised; `__cause__` is what.
+    """A Python function between a loader and the trainer raised, which is the `__cause__`, or its process ended or hung.
 
     Attributes
     ----------

@@ -1236,7 +1236,8 @@ class Loader:
             None before the first one and while a server does not answer; "learned_seek_points", None where none are
             learned, else "samples" that were decoded with learned seek points, and over all loaders of the split in the
             process that decodes: "images" that have some, "bytes" that hold them, and whether the limit was reached, "full"; "wait_s",
-            how long loops waited for batches; "handover_s", how long handing finished batches to loops
+            how long loops waited for batches, "wait_p50_s" and "wait_p99_s", the median of the waits for the last 1,024 batches and
+            the wait that 99 % of them do not exceed, None before the first; "handover_s", how long handing finished batches to loops
             took, waiting for Python's lock included; "device_s", how long a loader for a device copied batches
             to it, None without one; "device_copy", how `forebay.torch` copied batches to a GPU: "registered" from the memory
             that they were decoded into, or "pinned: ..." through pinned memory, with the reason, None without a GPU;
