@@ -547,7 +547,7 @@ impl PyBatch {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let reduce = slf
             .py()
-            .import("forebay._pickle")?
+            .import("forebay._pickling")?
             .getattr("reduce_batch")?;
         reduce.call1((slf,))
     }

@@ -471,6 +471,12 @@ def test_a_worker_has_what_its_function_needs_alone(packed: Packed) -> None:
     assert not rows[:, 2].any(), "workers import no native code of Forebay"
 
 
+def test_no_module_of_the_package_hides_one_of_python() -> None:
+    """A worker is started by the path of its file, so the directory of the package comes first on its path."""
+    names = {path.stem for path in pathlib.Path(forebay.__file__).parent.iterdir()}
+    assert not names & set(sys.stdlib_module_names)
+
+
 # Options and layouts.
 
 

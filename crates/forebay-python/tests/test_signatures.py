@@ -57,7 +57,8 @@ def test_help_shows_defaults_meanings_and_an_example(name: str) -> None:
             assert eval(default) == given.default, parameter
     if isinstance(thing, type):
         methods = [method for key, method in vars(thing).items() if not key.startswith("_") and callable(method)]
-        for parameter in {p for method in methods for p in inspect.signature(method).parameters} - {"self"}:
+        parameters = [p for method in methods for p in inspect.signature(method).parameters.values()]
+        for parameter in {p.name for p in parameters if p.kind is not p.VAR_KEYWORD} - {"self"}:
             assert parameter in shown, parameter
     (examples,) = doctest.DocTestFinder(recurse=False).find(thing, name, module=False, globs={"forebay": forebay})
     assert examples.examples and doctest.DocTestRunner().run(examples).failed == 0

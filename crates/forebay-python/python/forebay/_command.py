@@ -24,6 +24,9 @@ _ELSEWHERE = {"anonymous", "endpoint", "region", "storage-option", "dry-run", "p
 class Summary(dict[str, Any]):
     """The result of a command, as its ``--json`` has it: a dict whose values are attributes too."""
 
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]

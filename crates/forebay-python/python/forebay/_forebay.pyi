@@ -844,6 +844,8 @@ class _Stats(TypedDict):
     batches: int
     bytes_read: int
     wait_s: float
+    wait_p50_s: float | None
+    wait_p99_s: float | None
     handover_s: float
     device_s: float | None
     device_copy: str | None

@@ -51,8 +51,8 @@ class Mapped(Front[Any, Any]):
         `TensorBatch` with the place of the batch in the epoch, and anything else as it is.
         Draw random numbers from the batch's `epoch` and `samples` rather than from a global
         generator, and a resumed run draws the same.
-    map_threads : int, default 1
-        Threads that the functions run in, each on a batch of its own. The functions must be thread-safe.
+    map_threads : int, optional
+        Threads that the functions run in, each on a batch of its own; by default 1. The functions must be thread-safe.
     map_workers : int, optional
         Processes that `map_sample` runs in, on Linux, instead of threads. Define the function in a module, or install
         cloudpickle. For a function of the script itself workers import the script: what it runs has to be under

@@ -94,35 +94,42 @@ def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], loaders: Mapping[str, Source]) -> None:
+        self.loaders = {name: weakref.ref(loader) for name, loader in loaders.items()}
+        super().__init__(address, _Handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    # Seconds that a client may take for its request.
+    timeout = 10
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            return self.send_error(404, "the metrics are at /metrics")
+        live = {name: loader for name, of in self.server.loaders.items() if (loader := of()) is not None}
+        content = text(**live).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", _TYPE)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The output of a training is not for requests."""
+
+
 class Exporter:
     """A small HTTP server with the metrics of loaders; made by `serve`. It does not keep the loaders alive."""
 
     def __init__(self, host: str, port: int, loaders: Mapping[str, Source]) -> None:
-        known = {name: weakref.ref(loader) for name, loader in loaders.items()}
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            # Seconds that a client may take for its request.
-            timeout = 10
-
-            def do_GET(self) -> None:
-                if self.path.partition("?")[0] != "/metrics":
-                    return self.send_error(404, "the metrics are at /metrics")
-                live = {name: loader for name, of in known.items() if (loader := of()) is not None}
-                content = text(**live).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", _TYPE)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """The output of a training is not for requests."""
-
         try:
-            self._server = http.server.ThreadingHTTPServer((host, port), Handler)
+            self._server = _Server((host, port), loaders)
         except (OSError, OverflowError) as error:
             raise OptionError(f"host, port: cannot listen on {host}:{port}: {error}") from error
-        self._server.daemon_threads = True
         self.url = f"http://{host}:{self._server.server_address[1]}/metrics"
         threading.Thread(target=self._server.serve_forever, name="forebay-metrics", daemon=True).start()
 

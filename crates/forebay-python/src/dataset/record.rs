@@ -226,7 +226,7 @@ impl Record {
             self.split.len(),
             self.reached.pickled_options(),
         );
-        let again = py.import("forebay._pickle")?.getattr("record")?;
+        let again = py.import("forebay._pickling")?.getattr("record")?;
         Ok((again, arguments.into_pyobject(py)?))
     }
 
