@@ -420,10 +420,10 @@ impl PyLoader {
     /// Leaving a `with` block does it, and so does the end of the loader's life.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process()?;
-        self.pump.close();
-        self.current().opened.handle.cancel();
-        let unused = lock(&self.opener).take();
-        py.detach(|| drop(unused));
+        py.detach(|| {
+            self.stop();
+            drop(lock(&self.opener).take());
+        });
         let deadline = Instant::now() + CLOSING;
         while !py.detach(|| self.pump.join(SLICE)) && Instant::now() < deadline {
             py.check_signals()?;

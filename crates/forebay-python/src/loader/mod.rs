@@ -186,7 +186,7 @@ impl PyLoader {
         }
         let after = Arc::new(Current { opened, ranks });
         *lock(&self.current) = Arc::clone(&after);
-        before.opened.handle.interrupt();
+        py.detach(|| before.opened.handle.interrupt());
         Ok(after)
     }
 
@@ -235,6 +235,12 @@ impl PyLoader {
         }
     }
 
+    /// Stops the threads. This does not wait: the thread of the pump frees its source when it ends.
+    fn stop(&self) {
+        self.pump.close();
+        self.current().opened.handle.cancel();
+    }
+
     /// Describes the batch that a loop waits for, for messages.
     fn waits_for(&self) -> String {
         let EpochPosition { epoch, position } = self.pump.place();
@@ -262,9 +268,11 @@ fn closed() -> Failure {
 impl Drop for PyLoader {
     fn drop(&mut self) {
         if self.process == std::process::id() {
-            // This does not wait: the thread frees its source when it ends.
-            self.pump.close();
-            self.current().opened.handle.cancel();
+            // Without the interpreter's lock: a thread of the pipeline may wait for it in a function of a device's driver, while it
+            // has a lock that `stop` needs. There is no interpreter to release while it shuts down.
+            if Python::try_attach(|py| py.detach(|| self.stop())).is_none() {
+                self.stop();
+            }
         } else {
             // The threads are in another process, and dropping what they hold would wait for them.
             std::mem::forget(Arc::clone(&self.pump));
