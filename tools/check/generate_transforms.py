@@ -119,9 +119,12 @@ def generate(schemas: list[dict[str, object]]) -> str:
 
 
 def exported(package: str, names: list[str]) -> str:
-    """`__init__.py` with the transforms in its imports and in `__all__`."""
-    imports = "from forebay._ops import (\n" + "".join(f"    {name},\n" for name in names) + ")\n"
+    """`__init__.py` with the transforms in its imports for checkers, in its table of later imports, and in `__all__`."""
+    imports = "from forebay._ops import (\n" + "".join(f"        {name},\n" for name in names) + "    )\n"
     package = re.sub(r"from forebay\._ops import \(\n.*?\)\n", lambda _: imports, package, count=1, flags=re.DOTALL)
+    *lines, last = textwrap.wrap(" ".join(names), 96)
+    table = "".join(f'            "{line} "\n' for line in lines) + f'            "{last}"\n'
+    package = re.sub(r'("_ops": \(\n).*?(        \),\n)', rf"\g<1>{table}\g<2>", package, count=1, flags=re.DOTALL)
     listed = re.search(r"__all__ = \[\n(.*?)\]\n", package, flags=re.DOTALL)
     assert listed is not None
     every = sorted({*re.findall(r'"(\w+)"', listed[1]), *names})
