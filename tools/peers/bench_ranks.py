@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -80,7 +79,7 @@ def together(args: argparse.Namespace, ranks: int, threads: int) -> tuple[list[f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=pathlib.Path)
+    parser.add_argument("dataset", help="its directory or URL")
     parser.add_argument("--split")
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--threads", type=int, default=2, help="of each rank")
