@@ -15,7 +15,7 @@ import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1] / "python"
 
-# What the code below uses of libraries, which need not be installed.
+# The parts of libraries that the code below uses; they need not be installed.
 LIBRARIES = {
     "jax": "class Array: ...\nclass Device: ...",
     "jax/sharding": "class Sharding: ...",

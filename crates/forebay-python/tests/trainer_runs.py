@@ -18,7 +18,7 @@ from typing import Any
 EPOCHS = 3
 SAVE_STEPS = 3
 
-# What docs/frameworks.md lists, by the name of the package.
+# The frameworks of the table in docs/frameworks.md, by the name of the package.
 RUNS: dict[str, Callable[[Run], None]] = {}
 
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from forebay._errors import CommandError, OptionError
+from forebay._errors import CommandError, OptionError, UnknownOptionError
 from forebay._forebay import _command_options, _run
 from forebay._options import library
 from forebay._writer import WriteSummary
@@ -70,7 +70,7 @@ def run(
     words: list[str] = []
     for name, value in options.items():
         if name not in known:
-            raise OptionError(f"{name}: {command} has no such option; it has {', '.join(known)}")
+            raise UnknownOptionError(f"{name}: {command} has no such option; it has {', '.join(known)}")
         if value is not None:
             words += known[name].words(value)
     words += [f"--storage-option={name}={value}" for name, value in (storage_options or {}).items()]

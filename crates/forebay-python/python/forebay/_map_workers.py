@@ -149,7 +149,7 @@ class Workers:
         `like` is the shape and type of the images. Without it only the first row runs, and the list has its image and label.
         """
         head = pickle.dumps(((images.shape, images.dtype), labels, padding.tolist(), places, like))
-        # What is described lies behind the images.
+        # The pickled description lies behind the images.
         part = self._take(images.nbytes + len(head))
         start, end = part[0], part[0] + images.nbytes
         rows, shape, dtype = (len(places), (len(places), *like[0]), like[1]) if like else (1, (0,), np.dtype(np.uint8))
