@@ -136,6 +136,16 @@ impl S3Server {
         self.uploads.lock().expect("no panic holds it").len()
     }
 
+    /// Returns the number of stored parts of open uploads. An upload whose begin was answered but
+    /// whose answer was lost stays open without parts, and costs nothing.
+    pub fn open_parts(&self) -> usize {
+        let files = std::fs::read_dir(self.dir.path()).expect("the directory of the server");
+        files
+            .map(|file| file.expect("a readable directory").file_name())
+            .filter(|name| name.to_string_lossy().contains(".part-"))
+            .count()
+    }
+
     /// Returns the path of the file with an object's bytes, to damage or examine it.
     pub fn object_file(&self, key: &str) -> PathBuf {
         self.bucket_dir().join(key)

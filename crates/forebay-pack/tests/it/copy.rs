@@ -188,7 +188,7 @@ fn a_copy_survives_faults_in_a_fifth_of_requests() {
             "the proxy made faults"
         );
     }
-    assert_eq!(server.open_uploads(), 0);
+    assert_eq!(server.open_parts(), 0);
 }
 
 /// Cancels the copy at the first progress.
