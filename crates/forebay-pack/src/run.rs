@@ -6,8 +6,7 @@ use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::destination::{
-    BeginState, Destination, Header, INDEX_DIR, LocalDestination, Outline, Request, ShardLine,
-    telling,
+    BeginState, Destination, Header, INDEX_DIR, Outline, Request, ShardLine, telling,
 };
 use crate::publish::resume;
 use crate::publish::upload;
@@ -178,25 +177,30 @@ impl Prepared {
     /// # Errors
     /// As [`pack`].
     pub fn record_plan(&self, observer: &dyn Observer) -> Result<bool> {
-        self.refuse_parts_elsewhere()?;
-        let destination = LocalDestination::open(&self.dst, self.options.durability)?;
+        let destination = self.open_parts(upload::Step::Plan)?;
         let header = Header::new(&self.census, &self.plan);
         let refuse_other = |manifest: &Manifest| self.refuse_other(manifest);
-        let taken = destination.begin(&self.request(&header, &refuse_other), observer)?;
-        let dir = destination.dir();
-        if matches!(taken, BeginState::Complete(_)) || dir.has_plan() {
-            return Ok(true);
+        let taken = destination.begin_plan(&self.request(&header, &refuse_other), observer)?;
+        let was_there = matches!(taken, BeginState::Complete(_)) || destination.has_plan()?;
+        if !was_there {
+            destination.publish_plan(&header, &self.outline(), self.census.finding_list())?;
         }
-        dir.publish_plan(&header, &self.outline(), self.census.finding_list())?;
-        Ok(false)
+        destination.leave()?;
+        Ok(was_there)
     }
 
-    /// Refuses parts with a destination that is not a directory shared by all of them.
-    pub(crate) fn refuse_parts_elsewhere(&self) -> Result<()> {
-        if !self.options.upload.are_for(&self.options.dst) {
-            return Ok(());
-        }
-        Err(Error::Options(upload::NO_PARTS.into()))
+    /// Opens the destination that parts share, for one of their steps.
+    pub(crate) fn open_parts(&self, step: upload::Step) -> Result<Box<dyn Destination>> {
+        let options = &self.options;
+        let spool_bytes = self.census.spool_bytes();
+        upload::open_parts(
+            &options.dst,
+            &options.upload,
+            options.durability,
+            step,
+            self.staging_bytes().saturating_sub(spool_bytes),
+            spool_bytes,
+        )
     }
 
     /// Refuses to replace a complete dataset of another plan.

@@ -1,15 +1,13 @@
 //! Joins the parts of a pack.
 
-use super::differ;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::Part;
+use crate::options::{Part, UploadOptions};
 use crate::prepare::Prepared;
-use crate::publish::destination::{
-    Destination, Header, LocalDestination, PlanFile, State, UnfinishedPack,
-};
+use crate::publish::destination::{Destination, Header, PlanFile, State, UnfinishedPack, telling};
 use crate::publish::{self, Tally, resume, upload};
 use crate::report::Summary;
+use forebay_shard::Manifest;
 use forebay_store::{Durability, Location};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,6 +23,8 @@ pub struct FinishOptions {
     pub jobs: Option<usize>,
     /// Whether finished files are forced to disk.
     pub durability: Durability,
+    /// How a destination in a store is reached.
+    pub upload: UploadOptions,
 }
 
 impl FinishOptions {
@@ -34,6 +34,7 @@ impl FinishOptions {
             dst: dst.into(),
             jobs: None,
             durability: Durability::Synced,
+            upload: UploadOptions::default(),
         }
     }
 }
@@ -53,28 +54,43 @@ pub fn finish(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<Summary> {
+    let (dst, upload) = (&options.dst, &options.upload);
+    if !dst.is_remote() && !dst.local_path()?.is_dir() {
+        let what = "there is no such directory: no part has been packed into it";
+        return Err(Error::destination(dst.local_path()?, what));
+    }
+    let step = upload::Step::Finish;
+    let destination = upload::open_parts(dst, upload, options.durability, step, 0, 0)?;
+    let (summary, plan) = telling(&*destination, observer, || {
+        finish_into(&*destination, options, source, observer, cancel)
+    })?;
+    destination.end(&plan)?;
+    Ok(summary)
+}
+
+/// As [`finish`]; returns the digest of the plan too.
+fn finish_into(
+    destination: &dyn Destination,
+    options: &FinishOptions,
+    source: Option<&Prepared>,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<(Summary, String)> {
     let begin = Instant::now();
-    if options.dst.is_remote() {
-        return Err(Error::Options(upload::NO_PARTS.into()));
-    }
-    let root = options.dst.local_path()?;
-    if !root.is_dir() {
-        return Err(Error::destination(
-            root,
-            "there is no such directory: no part has been packed into it",
-        ));
-    }
-    let destination = LocalDestination::open(root, options.durability)?;
-    let dir = destination.dir();
-    let unfinished = match dir.state()? {
-        State::Complete(manifest) => {
-            if let Some(source) = source {
-                source.refuse_other(&manifest)?;
-            }
-            let tally = Tally::of_report(&dir.report())?;
-            dir.finish()?;
-            return Ok(publish::summary(root, &manifest, tally));
+    let root = &upload::shown(&options.dst);
+    let complete = |manifest: &Manifest| -> Result<(Summary, String)> {
+        if let Some(source) = source {
+            source.refuse_other(manifest)?;
         }
+        let tally = match destination.report(cancel)? {
+            Some(report) => Tally::of_report(&report)?,
+            None => Tally::default(),
+        };
+        let plan = publish::plan_of(manifest);
+        Ok((publish::summary(root, manifest, tally), plan))
+    };
+    let unfinished = match destination.state()? {
+        State::Complete(manifest) => return complete(&manifest),
         State::Unfinished(unfinished) => unfinished,
         State::Empty => {
             return Err(Error::destination(root, "no part has been packed into it"));
@@ -92,17 +108,14 @@ pub fn finish(
     };
     if let Some(source) = source {
         let now = Header::new(&source.census, &source.plan);
-        differ(
-            root,
-            "the source as it is now".into(),
-            header.difference(&now),
-        )?;
+        let difference = header.difference(&now);
+        difference.refuse_part(root, "the source as it is now".into())?;
     }
     let mut lines = Vec::new();
     let mut counts = BTreeSet::new();
     for (part, found) in journals {
         let name = part.map_or("a run without parts".into(), |part| format!("part {part}"));
-        differ(root, name, header.difference(&found.header))?;
+        header.difference(&found.header).refuse_part(root, name)?;
         counts.extend(part.map(Part::count));
         lines.extend(found.shards);
     }
@@ -110,20 +123,26 @@ pub fn finish(
     let names: BTreeSet<&str> = header.shards.iter().map(String::as_str).collect();
     let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
     let jobs = options.jobs.unwrap_or_else(machine).max(1);
-    let done = resume::check(&destination, &names, lines, jobs, cancel)?;
+    let done = resume::check(destination, &names, lines, jobs, cancel)?;
     if done.len() < names.len() {
+        // Another process may have joined the parts in the meantime, and removed what they had recorded.
+        if let State::Complete(manifest) = destination.state()? {
+            return complete(&manifest);
+        }
         return Err(missing(root, &header, &done.into_keys().collect(), &counts));
     }
+    destination.resume(&done)?;
     let shards = (header.shards.as_slice(), &done);
-    let published = publish::publish(&destination, &outline, &findings, shards, observer, cancel)?;
-    dir.finish()?;
-    Ok(Summary {
+    let published = publish::publish(destination, &outline, &findings, shards, observer, cancel)?;
+    let summary = Summary {
         already_complete: false,
         resumed_shards: done.len() as u64,
         warnings: outline.warnings,
         write_time: begin.elapsed(),
+        uploaded: destination.uploaded(),
         ..publish::summary(root, &published.manifest, published.tally)
-    })
+    };
+    Ok((summary, publish::plan_of(&published.manifest)))
 }
 
 fn missing(root: &Path, header: &Header, done: &BTreeSet<String>, counts: &BTreeSet<u32>) -> Error {

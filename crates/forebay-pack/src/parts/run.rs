@@ -1,13 +1,14 @@
 //! Writes one part of a pack, while other machines write the others.
 
-use super::differ;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::options::Part;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::publish::Tally;
-use crate::publish::destination::{Destination, Header, LocalDestination, State, UnfinishedPack};
+use crate::publish::destination::{Destination, Header, State, telling};
+use crate::publish::upload;
+use crate::report::Uploaded;
 use forebay_formats::{Action, Finding, Reason};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub struct PartSummary {
     pub packed_files: u64,
     /// The dataset is published already, so nothing was done.
     pub already_complete: bool,
+    /// Uploads of this run, if the destination is a store.
+    pub uploaded: Option<Uploaded>,
     /// How many files of this part met which fate, in a fixed order.
     pub findings: Vec<((Action, Reason), u64)>,
     /// The first files of this part that were skipped, up to [`Summary::EXAMPLES`](crate::Summary::EXAMPLES).
@@ -70,13 +73,25 @@ impl Prepared {
         observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<PartSummary> {
-        let begin = Instant::now();
-        self.refuse_parts_elsewhere()?;
         if self.options.overwrite {
             return Err(Error::PartOverwrites);
         }
-        let destination = LocalDestination::open_part(&self.dst, self.options.durability, part)?;
-        let dir = destination.dir();
+        let destination = self.open_parts(upload::Step::Part(part))?;
+        let summary = telling(&*destination, observer, || {
+            self.run_part_into(&*destination, part, observer, cancel)
+        })?;
+        destination.leave()?;
+        Ok(summary)
+    }
+
+    fn run_part_into(
+        &self,
+        destination: &dyn Destination,
+        part: Part,
+        observer: &dyn Observer,
+        cancel: &Cancel,
+    ) -> Result<PartSummary> {
+        let begin = Instant::now();
         let header = Header::new(&self.census, &self.plan);
         let mut shards = Vec::new();
         for (number, shard) in self.plan.shards().enumerate() {
@@ -95,39 +110,39 @@ impl Prepared {
             packed_bytes: 0,
             packed_files: 0,
             already_complete: false,
+            uploaded: None,
             findings: Vec::new(),
             skipped_examples: Vec::new(),
             warnings: self.census.warnings().to_vec(),
             census_time: self.census_time,
             write_time: Duration::ZERO,
         };
-        let lines = match dir.state()? {
+        let lines = match destination.state()? {
             State::Complete(manifest) => {
                 self.refuse_other(&manifest)?;
                 summary.already_complete = true;
                 return Ok(summary);
             }
             State::Unfinished(unfinished) => {
-                self.agree(&unfinished, part, &header)?;
+                let difference = unfinished.difference(&header);
+                difference.refuse_part(&self.dst, format!("part {part}"))?;
                 unfinished.into_lines()
             }
             State::Empty => Vec::new(),
         };
-        if !dir.has_plan() {
+        if !destination.has_plan()? {
             let findings = self.census.finding_list();
-            let plan = dir.publish_plan(&header, &self.outline(), findings)?;
+            let plan = destination.publish_plan(&header, &self.outline(), findings)?;
             // Another part may have been faster.
-            differ(
-                &self.dst,
-                format!("part {part}"),
-                plan.header.difference(&header),
-            )?;
+            let difference = plan.header.difference(&header);
+            difference.refuse_part(&self.dst, format!("part {part}"))?;
         }
         let (files, bytes) = self.extent(&shards);
         observer.assigned(files, bytes);
         self.check_findings()?;
-        let (mut done, resumed) = self.check(&destination, &shards, lines, observer, cancel)?;
-        let written = self.write(&destination, &header, &shards, &done, observer, cancel)?;
+        let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
+        destination.resume(&done)?;
+        let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
         for line in &written {
             summary.packed_files += line.records;
             summary.packed_bytes += line.image_bytes;
@@ -139,6 +154,7 @@ impl Prepared {
                 total: shards.len() as u64,
             });
         }
+        destination.put_part(part, &header, &done, cancel)?;
         let mut tally = Tally::default();
         for line in done.into_values() {
             summary.records += line.records;
@@ -150,17 +166,9 @@ impl Prepared {
         summary.resumed_shards = resumed;
         summary.findings = tally.counts.into_iter().collect();
         summary.skipped_examples = tally.skipped_examples;
+        summary.uploaded = destination.uploaded();
         summary.write_time = begin.elapsed();
         Ok(summary)
-    }
-
-    /// Compares the plan of other parts with that of this one.
-    fn agree(&self, unfinished: &UnfinishedPack, part: Part, header: &Header) -> Result<()> {
-        differ(
-            &self.dst,
-            format!("part {part}"),
-            unfinished.difference(header),
-        )
     }
 
     /// Files and bytes of some shards.

@@ -138,11 +138,14 @@ pub(crate) fn is_of_pack(manifest: &Manifest) -> bool {
 
 /// Returns whether a dataset is the result of the plan with this digest.
 pub(crate) fn is_of_plan(manifest: &Manifest, plan: &str) -> bool {
-    manifest
-        .pack
-        .get(PLAN_KEY)
-        .and_then(|digest| digest.as_str())
-        == Some(plan)
+    plan_of(manifest) == plan
+}
+
+/// Returns the digest of the plan of a dataset; empty if the dataset does not result from a plan.
+pub(crate) fn plan_of(manifest: &Manifest) -> String {
+    let digest = manifest.pack.get(PLAN_KEY);
+    let digest = digest.and_then(|digest| digest.as_str());
+    digest.unwrap_or_default().to_owned()
 }
 
 /// Options whose changes are not reported if the format has changed too.

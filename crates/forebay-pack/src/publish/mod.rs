@@ -15,6 +15,6 @@ pub(crate) mod upload;
 pub use destination::UnfinishedBy;
 pub(crate) use manifest::{
     FAST_PROGRESSIVE_KEY, IMAGE_BYTES_KEY, Tally, changed_options, identify_samples, is_of_pack,
-    is_of_plan, other_dataset, publish, shard_entry, summary, write_report,
+    is_of_plan, other_dataset, plan_of, publish, shard_entry, summary, write_report,
 };
 pub(crate) use outline::{LABELS_KEY, outline};

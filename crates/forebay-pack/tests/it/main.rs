@@ -17,6 +17,7 @@ mod layouts;
 mod mapped;
 mod pack;
 mod parts;
+mod parts_in_stores;
 mod remake;
 mod repair;
 mod seek_points;

@@ -47,7 +47,7 @@ Examples:
   forebay pack photos/ s3://bucket/shards             uploads each shard when it is complete
   forebay pack s3://bucket/images shards/             also gs://, az://
   forebay pack --part 3/16 photos/ shards/            on the third of 16 machines
-  forebay pack --finish shards/                       when all parts are there")]
+  forebay pack --finish shards/                       when all parts are there; also into a store")]
 pub(crate) struct Args {
     /// Directory or archive of images; also in a store
     #[arg(value_name = "SRC")]
@@ -409,6 +409,9 @@ fn finish_parts(
     let prepared = prepared.transpose()?;
     let mut options = FinishOptions::new(Location::parse(destination)?);
     options.jobs = args.jobs.map(NonZeroUsize::get);
+    let is_remote = options.dst.is_remote();
+    args.staging.apply(&mut options.upload, is_remote);
+    options.upload.store = args.store.options_until(console);
     let summary = finish(&options, prepared.as_ref(), &watch, cancel)?;
     drop(watch);
     let packed = Packed::joined(&summary);

@@ -335,6 +335,18 @@ impl Header {
 }
 
 impl PlanDifference {
+    /// Refuses a part whose plan differs from the one that the parts at `root` share.
+    pub(crate) fn refuse_part(self, root: &Path, part: String) -> Result<()> {
+        match self {
+            Self::None => Ok(()),
+            different => Err(Error::DifferentPart {
+                path: root.to_path_buf(),
+                part,
+                differences: different.into_words(),
+            }),
+        }
+    }
+
     /// Returns the differences as text.
     pub(crate) fn into_words(self) -> Vec<String> {
         match self {
@@ -353,15 +365,25 @@ impl Journal {
         shards: impl Iterator<Item = &'a ShardLine>,
         durability: Durability,
     ) -> Result<Self> {
-        let mut text = line(path, header)?;
-        for shard in shards {
-            text.extend_from_slice(&line(path, shard)?);
-        }
+        let text = Self::encode(path, header, shards)?;
         let mut file = AtomicFile::create(path)?;
         file.write_all(&text)
             .map_err(|e| Error::io(path, "write", e))?;
         file.commit(durability)?;
         Self::open(path, durability)
+    }
+
+    /// Returns the text of a journal with these shards.
+    pub(crate) fn encode<'a>(
+        path: &Path,
+        header: &Header,
+        shards: impl Iterator<Item = &'a ShardLine>,
+    ) -> Result<Vec<u8>> {
+        let mut text = line(path, header)?;
+        for shard in shards {
+            text.extend_from_slice(&line(path, shard)?);
+        }
+        Ok(text)
     }
 
     /// Appends a finished shard.
@@ -385,17 +407,20 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(path, "read", error)),
         };
+        Ok(Self::parse(&text))
+    }
+
+    /// Reads the text of a journal. `None` if it has no readable first line.
+    pub(crate) fn parse(text: &[u8]) -> Option<JournalContents> {
         let mut lines = text.split_inclusive(|b| *b == b'\n');
-        let Some(header) = lines.next().and_then(parse::<Header>) else {
-            return Ok(None);
-        };
+        let header = lines.next().and_then(parse::<Header>)?;
         let mut shards: Vec<ShardLine> = Vec::new();
         for shard in lines.filter_map(parse::<ShardLine>) {
             // A shard is listed twice only if it was lost and written again, so the later line is valid.
             shards.retain(|known| known.name != shard.name);
             shards.push(shard);
         }
-        Ok(Some(JournalContents { header, shards }))
+        Some(JournalContents { header, shards })
     }
 
     fn open(path: &Path, durability: Durability) -> Result<Self> {

@@ -1,9 +1,12 @@
 //! A local directory as the final destination of shards.
 
-use super::{BeginState, Destination, Publication, Request, WorkDir, take};
+use super::{
+    BeginState, Destination, Header, Outline, PlanFile, Publication, Request, State, WorkDir, take,
+};
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::Part;
+use forebay_formats::FindingList;
 use forebay_store::{Durability, write_file};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +33,23 @@ impl Destination for LocalDestination {
 
     fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
         take(&self.0, request, observer, &|| Ok(()))
+    }
+
+    fn state(&self) -> Result<State> {
+        self.0.state()
+    }
+
+    fn has_plan(&self) -> Result<bool> {
+        Ok(self.0.has_plan())
+    }
+
+    fn publish_plan(
+        &self,
+        header: &Header,
+        outline: &Outline,
+        findings: &FindingList,
+    ) -> Result<PlanFile> {
+        self.0.publish_plan(header, outline, findings)
     }
 
     fn publish(

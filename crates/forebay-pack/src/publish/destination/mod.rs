@@ -14,16 +14,20 @@ mod unfinished;
 mod work_dir;
 
 pub(crate) use forebay_shard::manifest::FILE_NAME as MANIFEST;
-pub(crate) use journal::{Header, Identity, Journal, PlanDifference, ShardLine, Sidecar};
+pub(crate) use journal::{
+    Header, Identity, Journal, JournalContents, PlanDifference, ShardLine, Sidecar,
+};
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
-pub(crate) use plan_file::{Outline, PlanFile};
+pub(crate) use plan_file::{Outline, PlanFile, encode as encode_plan, parse_plan};
 pub use unfinished::UnfinishedBy;
 pub(crate) use work_dir::{State, UnfinishedPack, WorkDir};
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
+use crate::options::Part;
 use crate::report::Uploaded;
+use forebay_formats::FindingList;
 use forebay_shard::Manifest;
 use forebay_staging::Reservation;
 use std::collections::BTreeMap;
@@ -50,6 +54,36 @@ pub(crate) trait Destination: Debug + Send + Sync {
 
     /// Claims the destination, and determines what earlier runs left there.
     fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState>;
+
+    /// As [`begin`](Self::begin), for the plan that parts share.
+    fn begin_plan(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
+        self.begin(request, observer)
+    }
+
+    /// Returns what earlier runs and the parts left. A part sees its own work only, and that of other numbers of parts.
+    fn state(&self) -> Result<State>;
+
+    /// Returns whether there is a plan that parts share.
+    fn has_plan(&self) -> Result<bool>;
+
+    /// Publishes the plan that parts share, unless there is one; returns the published plan.
+    fn publish_plan(
+        &self,
+        header: &Header,
+        outline: &Outline,
+        findings: &FindingList,
+    ) -> Result<PlanFile>;
+
+    /// Records that all shards of a part are finished.
+    fn put_part(
+        &self,
+        _part: Part,
+        _header: &Header,
+        _done: &BTreeMap<String, ShardLine>,
+        _cancel: &Cancel,
+    ) -> Result<()> {
+        Ok(())
+    }
 
     /// Continues with the shards of earlier runs, by name.
     fn resume(&self, _done: &BTreeMap<String, ShardLine>) -> Result<()> {
@@ -103,6 +137,11 @@ pub(crate) trait Destination: Debug + Send + Sync {
 
     /// Removes the files that only an unfinished dataset needs, after the dataset of this plan was published.
     fn end(self: Box<Self>, plan: &str) -> Result<()>;
+
+    /// Leaves the unfinished dataset to other processes, and removes what only this one needs.
+    fn leave(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A dataset that is about to be written.

@@ -46,7 +46,7 @@ struct End {
 }
 
 /// Encodes the content of the file.
-pub(super) fn encode(
+pub(crate) fn encode(
     path: &Path,
     header: &Header,
     outline: &Outline,
@@ -71,6 +71,11 @@ pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(path, "read", error)),
     };
+    parse_plan(path, &text).map(Some)
+}
+
+/// Reads the content of a plan; `path` is for errors.
+pub(crate) fn parse_plan(path: &Path, text: &[u8]) -> Result<PlanFile> {
     let damaged = || {
         let what = "the plan of the parts is damaged: remove this file and run any part again";
         Error::destination(path, what)
@@ -95,9 +100,9 @@ pub(super) fn read(path: &Path) -> Result<Option<PlanFile>> {
     if !is_sound {
         return Err(damaged());
     }
-    Ok(Some(PlanFile {
+    Ok(PlanFile {
         header,
         outline,
         findings,
-    }))
+    })
 }

@@ -7,17 +7,20 @@
 
 mod claim;
 mod keys;
+mod parts;
 mod room;
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
-use crate::options::UploadOptions;
+use crate::options::{Part, UploadOptions};
 use crate::publish::destination::{
-    self, BeginState, Destination, INDEX_DIR, Identity, LAST_FILES, LocalDestination, MANIFEST,
-    PACK_DIR, Publication, REPORT, Request, ShardLine, SpaceReservation, WorkDir,
+    self, BeginState, Destination, Header, INDEX_DIR, Identity, LAST_FILES, LocalDestination,
+    MANIFEST, Outline, PACK_DIR, PlanFile, Publication, REPORT, Request, ShardLine,
+    SpaceReservation, State, WorkDir,
 };
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
+use forebay_formats::FindingList;
 use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::Manifest;
@@ -43,9 +46,9 @@ const LOOKS: usize = 16;
 const ID_FILE: &str = "claim";
 /// Interval of progress reports about uploads.
 const TELL: Duration = Duration::from_millis(200);
-/// The error for parts with a staged destination.
-pub(crate) const NO_PARTS: &str = "parts of a pack meet in a directory that all machines see: pack them into one without a staging \
-                                   area, finish it there, and copy the dataset with `forebay cp`";
+/// The error for parts in a directory that is written through a staging area.
+const NO_PARTS: &str = "parts are written to a directory that all machines see, or to a store: a directory takes them \
+                        without a staging area";
 
 /// A destination that is written through a staging area.
 #[derive(Debug)]
@@ -55,16 +58,20 @@ pub(crate) struct StagedDestination {
     area: StagingArea,
     /// Set when this pack owns the destination.
     claim: Mutex<Option<Claim>>,
+    /// The part that is written, if this process writes one.
+    part: Option<Part>,
     /// Maximum size of a shard in bytes.
     shard_bytes: u64,
 }
 
 impl StagedDestination {
-    /// Opens the store and the staging area, which must have space for the largest shard. Uploads nothing.
+    /// Opens the store and the staging area, which must have space for the largest shard. Uploads nothing. `step` is that
+    /// of a dataset in parts.
     pub(crate) fn open(
         dst: &Location,
         options: &UploadOptions,
         durability: Durability,
+        step: Option<Step>,
         shard_bytes: u64,
         beside_bytes: u64,
     ) -> Result<Self> {
@@ -77,7 +84,7 @@ impl StagedDestination {
         let store = Store::open(dst, &options.store)?;
         let mut area = AreaOptions::new(options.area_dir());
         area.max_bytes = options.staging_bytes;
-        area.session = Some(session_name(dst, options));
+        area.session = Some(session_name(dst, options) + &Step::suffix(step));
         area.title = format!("dataset for {dst}");
         area.store = options.store.clone();
         area.limiter.clone_from(&options.limiter);
@@ -89,6 +96,10 @@ impl StagedDestination {
             store,
             area,
             claim: Mutex::new(None),
+            part: match step {
+                Some(Step::Part(part)) => Some(part),
+                _ => None,
+            },
             shard_bytes,
         })
     }
@@ -132,6 +143,11 @@ impl StagedDestination {
             arguments: identity.arguments.clone(),
             by: claim::this_process(),
         };
+        if overwrite {
+            self.remove_parts()?;
+        } else {
+            self.refuse_parts()?;
+        }
         let found = Claim::read(&self.store)?;
         let is_own = found
             .as_ref()
@@ -149,6 +165,10 @@ impl StagedDestination {
             Some((found, _)) if found.is_of(&claim) => {}
             Some((_, tag)) => claim.put(&self.store, tag)?,
             None => claim.put(&self.store, None)?,
+        }
+        if let Err(parts) = self.refuse_parts() {
+            self.store.delete(CLAIM)?;
+            return Err(parts);
         }
         if is_anew {
             self.clear()?;
@@ -320,6 +340,38 @@ impl Destination for StagedDestination {
         &self.dir
     }
 
+    fn begin_plan(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
+        self.begin_shared_plan(request, observer)
+    }
+
+    fn state(&self) -> Result<State> {
+        self.shared_state()
+    }
+
+    fn has_plan(&self) -> Result<bool> {
+        Ok(self.store.head(parts::PLAN)?.is_some())
+    }
+
+    fn publish_plan(
+        &self,
+        header: &Header,
+        outline: &Outline,
+        findings: &FindingList,
+    ) -> Result<PlanFile> {
+        self.put_plan(header, outline, findings)
+    }
+
+    fn put_part(
+        &self,
+        part: Part,
+        header: &Header,
+        done: &BTreeMap<String, ShardLine>,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        self.wait(cancel, done.len())?;
+        self.put_record(part, header, done)
+    }
+
     fn begin(&self, request: &Request<'_>, observer: &dyn Observer) -> Result<BeginState> {
         if !request.overwrite
             && let Some(manifest) = self.manifest()?
@@ -483,6 +535,10 @@ impl Destination for StagedDestination {
                 }
             }
         }
+        self.leave()
+    }
+
+    fn leave(self: Box<Self>) -> Result<()> {
         let Self { dir, area, .. } = *self;
         drop(dir);
         Ok(area.remove()?)
@@ -509,10 +565,56 @@ pub(crate) fn open(
     beside_bytes: u64,
 ) -> Result<Box<dyn Destination>> {
     if options.are_for(dst) {
-        let staged = StagedDestination::open(dst, options, durability, shard_bytes, beside_bytes)?;
+        let staged =
+            StagedDestination::open(dst, options, durability, None, shard_bytes, beside_bytes)?;
         return Ok(Box::new(staged));
     }
     Ok(Box::new(LocalDestination::open(&shown(dst), durability)?))
+}
+
+/// A step of writing a dataset in parts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    /// Records the plan.
+    Plan,
+    Part(Part),
+    /// Joins the parts.
+    Finish,
+}
+
+impl Step {
+    /// The end of the name of the step's staging session: parts of one machine do not wait for each other.
+    fn suffix(step: Option<Self>) -> String {
+        match step {
+            None => String::new(),
+            Some(Self::Part(part)) => format!("-{}", part.dir_name()),
+            Some(Self::Plan | Self::Finish) => "-parts".to_owned(),
+        }
+    }
+}
+
+/// As [`open`], for a step of a dataset in parts, which several processes write at the same time.
+pub(crate) fn open_parts(
+    dst: &Location,
+    options: &UploadOptions,
+    durability: Durability,
+    step: Step,
+    shard_bytes: u64,
+    beside_bytes: u64,
+) -> Result<Box<dyn Destination>> {
+    if dst.is_remote() {
+        let step = Some(step);
+        let staged =
+            StagedDestination::open(dst, options, durability, step, shard_bytes, beside_bytes)?;
+        return Ok(Box::new(staged));
+    }
+    if options.are_for(dst) {
+        return Err(Error::Options(NO_PARTS.into()));
+    }
+    Ok(Box::new(match step {
+        Step::Part(part) => LocalDestination::open_part(&shown(dst), durability, part)?,
+        Step::Plan | Step::Finish => LocalDestination::open(&shown(dst), durability)?,
+    }))
 }
 
 /// Returns a destination as shown in messages and summaries.

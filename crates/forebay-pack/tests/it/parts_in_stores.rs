@@ -1,0 +1,416 @@
+//! Parts that are written into a store: whatever is killed, repeated or written twice, the objects are those of one machine.
+
+use crate::support;
+
+use forebay_pack::{
+    Cancel, DatasetFormat, Error, FinishOptions, Observer, PackOptions, Part, PartSummary, Result,
+    ShardDone, Summary, finish, prepare,
+};
+use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
+use forebay_store::{Location, Retry, Store, StoreOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use support::*;
+
+/// Number of schedules; the environment variable sets more.
+const SCHEDULES: &str = "FOREBAY_TEST_SCHEDULES";
+
+/// A source, a dataset of one machine in `whole`, and a store.
+struct Rig {
+    dir: tempfile::TempDir,
+    server: S3Server,
+    src: PathBuf,
+    format: DatasetFormat,
+}
+
+impl Rig {
+    fn new(format: DatasetFormat) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let src = dir.path().join("src");
+        for split in ["train", "val"] {
+            tree(&src.join(split), 3, 10);
+        }
+        put(&src, b"train/n00000001/bad.jpg", b"bad");
+        let rig = Self {
+            server: S3Server::start(),
+            src,
+            format,
+            dir,
+        };
+        run(&rig.options_to(rig.dir.path().join("whole").as_path())).unwrap();
+        rig
+    }
+
+    fn options_to(&self, dst: impl Into<Location>) -> PackOptions {
+        let mut options = options(&self.src, Path::new(""));
+        options.dst = dst.into();
+        options.format = self.format;
+        options
+    }
+
+    fn place(&self, name: &str) -> Location {
+        Location::parse(format!("s3://{BUCKET}/{name}")).unwrap()
+    }
+
+    fn reach(&self, url: String) -> StoreOptions {
+        let retry =
+            Retry::default().with_waits(Duration::from_millis(1), Duration::from_millis(20));
+        let start = StoreOptions::new().with_endpoint(url).with_retry(retry);
+        S3Server::keys()
+            .into_iter()
+            .fold(start, |options, (name, value)| options.with(name, value))
+    }
+
+    fn store(&self, name: &str) -> Store {
+        Store::open(&self.place(name), &self.reach(self.server.url())).unwrap()
+    }
+
+    /// Options of a machine, which has a staging area of its own.
+    fn machine(&self, name: &str, machine: &str, url: String) -> PackOptions {
+        let mut options = self.options_to(self.place(name));
+        options.upload.staging_dir = Some(self.dir.path().join("areas").join(machine));
+        options.upload.store = self.reach(url);
+        options
+    }
+
+    fn objects(&self, name: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let store = self.store(name);
+        let listed = store.list("").unwrap().into_iter();
+        listed
+            .map(|object| {
+                let bytes = store.get(&object.key, 64 << 20).unwrap();
+                (PathBuf::from(object.key), bytes)
+            })
+            .collect()
+    }
+
+    /// Checks that the store has the files of one machine, and nothing else.
+    #[track_caller]
+    fn assert_whole(&self, name: &str) {
+        let (found, whole) = (self.objects(name), contents(&self.dir.path().join("whole")));
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            whole.keys().collect::<Vec<_>>()
+        );
+        assert!(found == whole, "the bytes differ");
+    }
+}
+
+fn part(number: u32, count: u32) -> Part {
+    Part::new(number, count).unwrap()
+}
+
+fn run_part(options: &PackOptions, number: u32, count: u32) -> Result<PartSummary> {
+    let cancel = Cancel::new();
+    prepare(options, &(), &cancel)?.run_part(part(number, count), &(), &cancel)
+}
+
+fn record_plan(options: &PackOptions) -> Result<bool> {
+    prepare(options, &(), &Cancel::new())?.record_plan(&())
+}
+
+fn join(options: &PackOptions) -> Result<Summary> {
+    let mut how = FinishOptions::new(options.dst.clone());
+    how.upload = options.upload.clone();
+    finish(&how, None, &(), &Cancel::new())
+}
+
+/// Stops a part after some shards.
+struct StopAfter(u64, std::sync::atomic::AtomicU64, Cancel);
+
+impl Observer for StopAfter {
+    fn shard_done(&self, _: &ShardDone) {
+        if self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1 >= self.0 {
+            self.2.cancel();
+        }
+    }
+}
+
+fn interrupt_part(options: &PackOptions, number: u32, count: u32, shards: u64) {
+    let cancel = Cancel::new();
+    let stop = StopAfter(shards, 0.into(), cancel.clone());
+    let prepared = prepare(options, &(), &cancel).unwrap();
+    match prepared.run_part(part(number, count), &stop, &cancel) {
+        // A part of few shards may be done first.
+        Ok(_) | Err(Error::Interrupted { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn joined_parts_equal_the_pack_of_one_machine() {
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
+        let rig = Rig::new(format);
+        let machine = |name| rig.machine("set", name, rig.server.url());
+        assert!(!record_plan(&machine("head")).unwrap());
+        assert!(record_plan(&machine("head")).unwrap());
+        let summaries: Vec<PartSummary> = std::thread::scope(|scope| {
+            let parts = (1..=3).map(|number| {
+                let options = machine(["a", "b", "c"][number as usize - 1]);
+                scope.spawn(move || run_part(&options, number, 3).unwrap())
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.into_iter().map(|part| part.join().unwrap()).collect()
+        });
+        assert_eq!(summaries.iter().map(|part| part.records).sum::<u64>(), 60);
+        assert!(summaries.iter().all(|part| part.uploaded.is_some()));
+        let bytes = rig.store("set").head("forebay.json").unwrap();
+        assert!(bytes.is_none(), "nothing is published yet");
+        // A machine without the files of the others repeats a part: its shards are there.
+        let again = run_part(&machine("d"), 2, 3).unwrap();
+        assert_eq!(again.resumed_shards, again.shards);
+        let joined = join(&machine("head")).unwrap();
+        assert_eq!(joined.records(), 60);
+        rig.assert_whole("set");
+        assert!(run_part(&machine("d"), 1, 3).unwrap().already_complete);
+        assert!(join(&machine("head")).unwrap().already_complete);
+        assert!(run(&machine("d")).unwrap().already_complete);
+        rig.assert_whole("set");
+        let areas = rig.dir.path().join("areas");
+        let left = contents(&areas).into_keys();
+        let left: Vec<_> = left
+            .filter(|path| path.to_string_lossy().contains("train-"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn missing_shards_are_named_with_their_parts() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let options = rig.machine("set", "a", rig.server.url());
+    let error = join(&options).unwrap_err().to_string();
+    assert!(error.contains("no part has been packed"), "{error}");
+    run_part(&options, 1, 3).unwrap();
+    interrupt_part(&options, 3, 3, 1);
+    let store = rig.store("set");
+    let missing = |expected: &[u32]| {
+        let Error::Missing { parts, total, .. } = join(&options).unwrap_err() else {
+            panic!("shards are missing")
+        };
+        assert_eq!(total, 8);
+        let expected: Vec<_> = expected.iter().map(|number| part(*number, 3)).collect();
+        assert_eq!(parts, expected);
+        assert!(store.head("forebay.json").unwrap().is_none());
+    };
+    missing(&[2, 3]);
+    run_part(&options, 3, 3).unwrap();
+    run_part(&options, 2, 3).unwrap();
+    // A shard that was removed or changed since counts as missing.
+    store.delete("train-00001-of-00004").unwrap();
+    missing(&[2]);
+    run_part(&options, 2, 3).unwrap();
+    let object = rig.server.object_file("set/validation-00000-of-00004");
+    let content = std::fs::read(&object).unwrap();
+    std::fs::write(&object, &content[1..]).unwrap();
+    missing(&[2]);
+    run_part(&options, 2, 3).unwrap();
+    join(&options).unwrap();
+    rig.assert_whole("set");
+}
+
+#[test]
+fn parts_with_other_options_or_sources_are_refused() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let options = rig.machine("set", "a", rig.server.url());
+    run_part(&options, 1, 2).unwrap();
+    let mut other = rig.machine("set", "b", rig.server.url());
+    other.seed = 7;
+    let error = run_part(&other, 2, 2).unwrap_err();
+    assert!(matches!(error, Error::DifferentPart { .. }), "{error}");
+    assert!(error.to_string().contains("seed: then 0, now 7"), "{error}");
+    let error = record_plan(&other).unwrap_err();
+    assert!(matches!(error, Error::DifferentPack { .. }), "{error}");
+    // The source changes between two parts: a new plan replaces what was written.
+    put(
+        &rig.src,
+        b"train/n00000002/new.jpg",
+        &jpeg(20, 20, 3, b"new"),
+    );
+    let error = run_part(&options, 2, 2).unwrap_err().to_string();
+    assert!(error.contains("n00000002: then 10 files"), "{error}");
+    assert!(!record_plan(&options).unwrap());
+    for number in 1..=2 {
+        let summary = run_part(&options, number, 2).unwrap();
+        assert_eq!(summary.resumed_shards, 0);
+    }
+    assert_eq!(join(&options).unwrap().records(), 61);
+    // Another dataset is replaced only on request.
+    let error = run_part(&other, 1, 2).unwrap_err();
+    assert!(matches!(error, Error::OtherDataset { .. }), "{error}");
+    other.overwrite = true;
+    assert!(!record_plan(&other).unwrap());
+    other.overwrite = false;
+    let error = join(&options).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+}
+
+#[test]
+fn a_part_whose_plan_was_replaced_is_not_recorded() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let options = rig.machine("set", "a", rig.server.url());
+    let mut other = rig.machine("set", "b", rig.server.url());
+    other.seed = 7;
+    other.overwrite = true;
+    struct Replace<'a>(&'a PackOptions);
+    impl Observer for Replace<'_> {
+        fn shard_done(&self, _: &ShardDone) {
+            record_plan(self.0).unwrap();
+        }
+    }
+    let cancel = Cancel::new();
+    let prepared = prepare(&options, &(), &cancel).unwrap();
+    let error = prepared
+        .run_part(part(1, 8), &Replace(&other), &cancel)
+        .unwrap_err();
+    assert!(matches!(error, Error::DifferentPart { .. }), "{error}");
+    other.overwrite = false;
+    for number in 1..=8 {
+        run_part(&other, number, 8).unwrap();
+    }
+    assert_eq!(join(&other).unwrap().records(), 60);
+}
+
+#[test]
+fn a_pack_without_parts_and_parts_refuse_each_other() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let alone = rig.machine("set", "a", rig.server.url());
+    let cancel = Cancel::new();
+    let stop = StopAfter(1, 0.into(), cancel.clone());
+    let prepared = prepare(&alone, &(), &cancel).unwrap();
+    let error = prepared.run(&stop, &cancel).unwrap_err();
+    assert!(matches!(error, Error::Interrupted { .. }), "{error}");
+    let parts = rig.machine("set", "b", rig.server.url());
+    for error in [
+        run_part(&parts, 1, 2).unwrap_err(),
+        record_plan(&parts).unwrap_err(),
+        join(&parts).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Claimed { .. }), "{error}");
+    }
+    let mut instead = parts.clone();
+    instead.overwrite = true;
+    record_plan(&instead).unwrap();
+    let error = run(&alone).unwrap_err().to_string();
+    assert!(error.contains("holds a pack in parts"), "{error}");
+    run_part(&parts, 1, 1).unwrap();
+    join(&parts).unwrap();
+    rig.assert_whole("set");
+}
+
+#[test]
+fn objects_of_others_are_refused_and_kept() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let options = rig.machine("set", "a", rig.server.url());
+    let store = rig.store("set");
+    let put = |key: &str| store.put(key, b"x", forebay_store::Put::Always).unwrap();
+    put("thesis.tex");
+    for error in [
+        run_part(&options, 1, 1).unwrap_err(),
+        record_plan(&options).unwrap_err(),
+        join(&options).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("thesis.tex"), "{error}");
+    }
+    assert_eq!(store.list("").unwrap().len(), 1);
+    store.delete("thesis.tex").unwrap();
+    run_part(&options, 1, 1).unwrap();
+    put("train-00000-of-00003");
+    let error = join(&options).unwrap_err().to_string();
+    assert!(error.contains("train-00000-of-00003"), "{error}");
+    store.delete("train-00000-of-00003").unwrap();
+    // A record that cannot be read counts as none.
+    let record = ".forebay-pack/part-00001-of-00001";
+    put(record);
+    let error = join(&options).unwrap_err();
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+    put(".forebay-pack/plan");
+    let error = join(&options).unwrap_err().to_string();
+    assert!(error.contains("plan of the parts is damaged"), "{error}");
+}
+
+/// A generator of decisions, determined by a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % sides
+    }
+}
+
+#[test]
+fn any_schedule_gives_the_same_dataset() {
+    let schedules = std::env::var(SCHEDULES).ok();
+    let schedules = schedules.and_then(|text| text.parse().ok()).unwrap_or(3);
+    for format in [DatasetFormat::TfRecord, DatasetFormat::INDEXED] {
+        let rig = Rig::new(format);
+        for seed in 0..schedules {
+            schedule(&rig, seed);
+        }
+    }
+}
+
+/// Parts that are interrupted, repeated on other machines and written twice at once, through a store that fails.
+fn schedule(rig: &Rig, seed: u64) {
+    let mut dice = Dice(seed);
+    let name = format!("set-{seed}");
+    let proxies: Vec<FaultProxy> = (0..2)
+        .map(|number| {
+            let faults = match dice.roll(3) {
+                0 => Plan::none(),
+                _ => Plan::rough(0.1),
+            };
+            FaultProxy::new(rig.server.address(), seed * 2 + number, faults)
+        })
+        .collect();
+    let mut machine = {
+        let mut dice = Dice(seed ^ 0xabcd);
+        let name = name.clone();
+        let proxies = &proxies;
+        move || {
+            let machine = dice.roll(3);
+            let url = proxies[dice.roll(2) as usize].url();
+            rig.machine(&name, &format!("{machine}"), url)
+        }
+    };
+    let count = 1 + dice.roll(5) as u32;
+    if dice.roll(2) == 0 {
+        record_plan(&machine()).unwrap();
+    }
+    let mut turns: Vec<u32> = (1..=count).collect();
+    for number in 0..turns.len() {
+        turns.swap(number, dice.roll(count.into()) as usize);
+    }
+    for number in turns {
+        for _ in 0..dice.roll(3) {
+            interrupt_part(&machine(), number, count, 1 + dice.roll(2));
+        }
+        match dice.roll(3) {
+            // The same part on two machines at once, which have staging areas of their own.
+            0 => std::thread::scope(|scope| {
+                for area in ["x", "y"] {
+                    let mut options = machine();
+                    options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
+                    scope.spawn(move || run_part(&options, number, count).unwrap());
+                }
+            }),
+            _ => drop(run_part(&machine(), number, count).unwrap()),
+        }
+    }
+    if dice.roll(2) == 0 {
+        run_part(&machine(), 1, count).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for area in ["x", "y"].into_iter().take(1 + dice.roll(2) as usize) {
+            let mut options = machine();
+            options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
+            scope.spawn(move || join(&options).unwrap());
+        }
+    });
+    rig.assert_whole(&name);
+}
