@@ -1,4 +1,4 @@
-"""Functions of samples for test_map_workers.py. Like those of most users they need NumPy and no Forebay: workers import this module."""
+"""Functions of samples for the tests of map_workers. Like those of most users they need NumPy and no Forebay: workers import this module."""
 
 from __future__ import annotations
 
