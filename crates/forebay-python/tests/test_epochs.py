@@ -183,14 +183,14 @@ class Model(pl.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 1e-9)
 
-def make(**options):
+def make(train):
     return forebay.torch.Loader(
         source, batch_size=8 // (2 if mode == "ddp" else 1), transform=forebay.EvalTransform(16),
-        normalize=((0, 0, 0), (1, 1, 1)), **options)
+        normalize=((0, 0, 0), (1, 1, 1)), shuffle=train, drop_last=train)
 
 class Data(pl.LightningDataModule):
     def train_dataloader(self):
-        return make()
+        return make(True)
 
 trainer = pl.Trainer(
     accelerator="cpu", devices=2 if mode == "ddp" else 1, strategy="ddp" if mode == "ddp" else "auto",
@@ -202,7 +202,7 @@ resume = sys.argv[5] if len(sys.argv) > 5 else None
 if mode == "reload":
     trainer.fit(Model(), datamodule=Data(), ckpt_path=resume)
 else:
-    trainer.fit(Model(), make(), make(shuffle=False, drop_last=False), ckpt_path=resume)
+    trainer.fit(Model(), make(True), make(False), ckpt_path=resume)
 with open(f"{out}/seen-{trainer.global_rank}.json", "w") as file:
     json.dump(seen, file)
 """
@@ -258,6 +258,6 @@ def test_lightning_launches_ranks_that_share_epochs(packed: dict[str, pathlib.Pa
     needs_lightning()
     source = os.fspath(packed["indexed"])
     ranks = fit(tmp_path, source, "ddp", "2")
-    with loader(source, transform=forebay.EvalTransform(16)) as alone:
+    with loader(source, transform=forebay.EvalTransform(16), shuffle=True, drop_last=True) as alone:
         expected = [sorted(batch.samples.tolist()) for _ in range(2) for batch in alone]
     assert [sorted(a[4] + b[4]) for a, b in zip(*ranks, strict=True)] == expected
