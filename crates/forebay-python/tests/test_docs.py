@@ -235,7 +235,7 @@ def test_the_python_blocks_of_a_page_run(
         env={**os.environ, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
 
