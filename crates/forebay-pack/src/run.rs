@@ -183,7 +183,9 @@ impl Prepared {
         let taken = destination.begin_plan(&self.request(&header, &refuse_other), observer)?;
         let was_there = matches!(taken, BeginState::Complete(_)) || destination.has_plan()?;
         if !was_there {
-            destination.publish_plan(&header, &self.outline(), self.census.finding_list())?;
+            let outline = self.outline();
+            let findings = self.census.finding_list();
+            destination.publish_plan(&header, Some(&outline), findings)?;
         }
         destination.leave()?;
         Ok(was_there)

@@ -14,6 +14,7 @@ use crate::bad_count::BadCount;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{DatasetFormat, ImageForm, PackOptions, seek_points_named};
+use crate::plan::PlannedShard;
 use crate::prepare::refuse_nesting;
 use crate::publish::destination::{
     BeginState, Destination, Header, INDEX_DIR, Publication, Request, ShardLine, split_dir, telling,
@@ -25,7 +26,7 @@ use forebay_formats::records::{Conversion, RecordSink};
 use forebay_shard::example::{IMAGE_FAST, IMAGE_PROGRESSIVE};
 use forebay_shard::manifest::{FILE_NAME, Manifest};
 use forebay_store::clean_stale;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -44,22 +45,45 @@ pub fn convert(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<ConvertSummary> {
+    opened(options, observer, cancel, |running| running.run_whole(None))
+}
+
+/// Converts what is open.
+pub(super) fn convert_source(
+    options: &ConvertOptions,
+    source: Source,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<ConvertSummary> {
+    planned(options, source, observer, cancel, |running| {
+        running.run_whole(None)
+    })
+}
+
+/// Opens the source, and does `work` with the planned conversion.
+pub(super) fn opened<T>(
+    options: &ConvertOptions,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+    work: impl FnOnce(&Running<'_>) -> Result<T>,
+) -> Result<T> {
     options.of_shards().validate().map_err(Error::Options)?;
     for dir in upload::written(&options.dst, &options.upload)? {
         refuse_nesting(options.src.root(), &dir)?;
     }
     observer.stage(Stage::Census);
     let source = Source::open(options)?;
-    convert_source(options, source, observer, cancel)
+    planned(options, source, observer, cancel, work)
 }
 
-/// Converts what is open.
-pub(super) fn convert_source(
+/// Plans the conversion of an open source, and does `work` with it.
+fn planned<T>(
     options: &ConvertOptions,
     mut source: Source,
     observer: &dyn Observer,
     cancel: &Cancel,
-) -> Result<ConvertSummary> {
+    work: impl FnOnce(&Running<'_>) -> Result<T>,
+) -> Result<T> {
     let begin = Instant::now();
     let changes = changes(options, &source)?;
     forget_restored(&changes, &mut source);
@@ -82,13 +106,6 @@ pub(super) fn convert_source(
         .iter()
         .map(|shard| upload::room_of_planned(shard, &of_shards))
         .max();
-    let destination = upload::open(
-        &options.dst,
-        &options.upload,
-        options.durability,
-        largest.unwrap_or(0),
-        0,
-    )?;
     let mut identified = arguments;
     identified.extend(source.facts.identity.clone());
     let header = Header::of_conversion(&plan.digest, identified, plan.names());
@@ -96,8 +113,7 @@ pub(super) fn convert_source(
         Some(_) => Conversion::FILE_NAME,
         None => FILE_NAME,
     };
-    let summary = ConvertSummary::new(&shown, source, manifest);
-    let conversion = Running {
+    work(&Running {
         options,
         changes,
         of_shards: &of_shards,
@@ -107,16 +123,12 @@ pub(super) fn convert_source(
         plan: &plan,
         header: &header,
         shown: &shown,
+        manifest,
+        shard_bytes: largest.unwrap_or(0),
+        begin,
         observer,
         cancel,
-    };
-    let (manifest, summary) = telling(&*destination, observer, || {
-        conversion.run(&*destination, summary)
-    })?;
-    destination.end(&plan.digest)?;
-    let mut summary = summary.of_manifest(&manifest);
-    summary.time = begin.elapsed();
-    Ok(summary)
+    })
 }
 
 /// Decides the changes of the records of a source.
@@ -152,35 +164,101 @@ fn forget_restored(changes: &Changes<'_>, source: &mut Source) {
 pub(super) struct Running<'a> {
     pub(super) options: &'a ConvertOptions,
     pub(super) changes: Changes<'a>,
-    of_shards: &'a PackOptions,
+    pub(super) of_shards: &'a PackOptions,
     /// How files of another tool's format are written.
     sink: Option<&'a dyn RecordSink>,
     /// The place of the records, if they stay there.
     pub(super) mapping: Option<&'a Mapping>,
     pub(super) source: &'a Source,
     pub(super) plan: &'a Plan,
-    header: &'a Header,
+    pub(super) header: &'a Header,
     /// The destination, for messages.
     pub(super) shown: &'a Path,
+    /// The name of the manifest.
+    manifest: &'static str,
+    /// Space in the staging area for the largest shard, in bytes.
+    pub(super) shard_bytes: u64,
+    begin: Instant,
     observer: &'a dyn Observer,
-    cancel: &'a Cancel,
+    pub(super) cancel: &'a Cancel,
 }
 
 impl Running<'_> {
-    /// Does what is not done yet. Gives the manifest that is published then.
-    fn run(
-        &self,
-        destination: &dyn Destination,
-        mut summary: ConvertSummary,
-    ) -> Result<(Manifest, ConvertSummary)> {
-        let request = Request {
+    pub(super) fn request<'b>(
+        &'b self,
+        refuse_other: &'b dyn Fn(&Manifest) -> Result<()>,
+    ) -> Request<'b> {
+        Request {
             header: self.header,
             overwrite: self.options.overwrite,
             restarts: false,
             shown: self.shown,
-            refuse_other: &|manifest| self.refuse_other(manifest),
+            refuse_other,
+        }
+    }
+
+    /// Writes what is not done yet, or joins the parts, and publishes the dataset.
+    pub(super) fn run_whole(&self, step: Option<upload::Step>) -> Result<ConvertSummary> {
+        let (options, bytes) = (self.options, self.shard_bytes);
+        let destination = match step {
+            Some(step) => self.open_parts(step)?,
+            None => upload::open(&options.dst, &options.upload, options.durability, bytes, 0)?,
         };
-        let (lines, is_continued) = match destination.begin(&request, self.observer)? {
+        let summary = ConvertSummary::new(self.shown, self.source, self.manifest);
+        let (manifest, summary) = telling(&*destination, self.observer, || {
+            self.run(&*destination, step.is_some(), summary)
+        })?;
+        destination.end(&self.plan.digest)?;
+        let mut summary = summary.of_manifest(&manifest);
+        summary.time = self.begin.elapsed();
+        Ok(summary)
+    }
+
+    /// Returns the shards of earlier runs that are intact, by name.
+    pub(super) fn check(
+        &self,
+        destination: &dyn Destination,
+        shards: &[&PlannedShard],
+        lines: Vec<ShardLine>,
+    ) -> Result<BTreeMap<String, ShardLine>> {
+        if lines.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        self.observer.stage(Stage::Checking);
+        let names = shards.iter().map(|shard| shard.name.as_str()).collect();
+        let jobs = self.of_shards.decided_jobs();
+        resume::check(destination, &names, lines, jobs, self.cancel)
+    }
+
+    /// Reads shards of this run back before they are published; uploaded ones are checked in the store.
+    pub(super) fn read_back(
+        &self,
+        destination: &dyn Destination,
+        shards: &[&PlannedShard],
+        written: &[ShardLine],
+    ) -> Result<()> {
+        if self.check(destination, shards, written.to_vec())?.len() == written.len() {
+            return Ok(());
+        }
+        let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
+        Err(Error::destination(self.shown, what))
+    }
+
+    /// Does what is not done yet. Gives the manifest that is published then.
+    fn run(
+        &self,
+        destination: &dyn Destination,
+        joins: bool,
+        mut summary: ConvertSummary,
+    ) -> Result<(Manifest, ConvertSummary)> {
+        let begun = match joins {
+            true => self.joined(destination)?,
+            false => {
+                let refuse_other = |manifest: &Manifest| self.refuse_other(manifest);
+                destination.begin(&self.request(&refuse_other), self.observer)?
+            }
+        };
+        let (lines, is_continued) = match begun {
             BeginState::Complete(manifest) => {
                 summary.already_complete = true;
                 return Ok((*manifest, summary));
@@ -196,21 +274,20 @@ impl Running<'_> {
         if self.options.check_space && is_copied && !is_staged && !is_continued {
             check_space(self.shown, self.plan, self.of_shards.images)?;
         }
-        let names: BTreeSet<&str> = self
-            .plan
-            .shards
-            .iter()
-            .map(|shard| shard.name.as_str())
-            .collect();
-        let jobs = self.of_shards.decided_jobs();
-        let mut done = BTreeMap::new();
-        if is_continued {
-            self.observer.stage(Stage::Checking);
-            done = resume::check(destination, &names, lines, jobs, self.cancel)?;
-        }
+        let shards: Vec<&PlannedShard> = self.plan.shards.iter().collect();
+        let mut done = match joins {
+            true => lines
+                .into_iter()
+                .map(|line| (line.name.clone(), line))
+                .collect(),
+            false => self.check(destination, &shards, lines)?,
+        };
         destination.resume(&done)?;
         summary.resumed_shards = done.len() as u64;
-        let written = self.write(destination, &done)?;
+        let written = match joins {
+            true => Vec::new(),
+            false => self.write(destination, &shards, &done)?,
+        };
         done.extend(written.iter().map(|line| (line.name.clone(), line.clone())));
         if done.len() < self.plan.shards.len() {
             return Err(Error::Interrupted {
@@ -218,13 +295,7 @@ impl Running<'_> {
                 total: self.plan.shards.len() as u64,
             });
         }
-        // Shards of this run are read back before they are published; uploaded ones are checked in the store.
-        self.observer.stage(Stage::Checking);
-        let count = written.len();
-        if resume::check(destination, &names, written, jobs, self.cancel)?.len() != count {
-            let what = "a shard that was just written reads back as something else: the storage cannot be trusted";
-            return Err(Error::destination(self.shown, what));
-        }
+        self.read_back(destination, &shards, &written)?;
         if !self.source.is_damaged() {
             summary.check_written(self.source, self.plan, &done)?;
         }
@@ -286,7 +357,7 @@ impl Running<'_> {
         Ok(Some(report))
     }
 
-    fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
+    pub(super) fn refuse_other(&self, manifest: &Manifest) -> Result<()> {
         let digest = manifest.pack.get(CONVERSION_KEY).and_then(|d| d.as_str());
         if digest == Some(&self.plan.digest) {
             return Ok(());
@@ -299,10 +370,11 @@ impl Running<'_> {
         Err(other_dataset(self.shown, &changed))
     }
 
-    /// Writes the shards that are not done.
-    fn write(
+    /// Writes those of these shards that are not done.
+    pub(super) fn write(
         &self,
         destination: &dyn Destination,
+        shards: &[&PlannedShard],
         done: &BTreeMap<String, ShardLine>,
     ) -> Result<Vec<ShardLine>> {
         let journal = destination
@@ -321,12 +393,7 @@ impl Running<'_> {
             clean_stale(&destination.dir().path(dir))?;
         }
         self.observer.stage(Stage::Writing);
-        for line in self
-            .plan
-            .shards
-            .iter()
-            .filter_map(|shard| done.get(&shard.name))
-        {
+        for line in shards.iter().filter_map(|shard| done.get(&shard.name)) {
             self.observer.advanced(line.records, line.image_bytes);
             self.observer.shard_done(&line.done(true));
         }
@@ -353,12 +420,10 @@ impl Running<'_> {
             observer: self.observer,
             cancel: self.cancel,
         };
-        let missing = self
-            .plan
-            .shards
+        let missing = shards
             .iter()
             .filter(|shard| !done.contains_key(&shard.name));
-        run.write_all(&missing.collect::<Vec<_>>(), journal)
+        run.write_all(&missing.copied().collect::<Vec<_>>(), journal)
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! `conversion` opens the `source` (a `repair` that of a `damaged` dataset), makes the `plan` and calls `run`, which
 //! writes the files: each `record` is changed, one by one or in `batches`, and appended to a `shard`. Then `manifest`
-//! describes the result.
+//! describes the result. `parts` divides the shards among several machines.
 
 mod batches;
 mod conversion;
@@ -16,6 +16,7 @@ mod losses;
 mod manifest;
 mod mapped;
 mod options;
+mod parts;
 mod plan;
 mod record;
 mod repair;
@@ -30,5 +31,6 @@ pub use options::{
     ConvertOptions, ConvertSource, ForeignFiles, ImageChange, OutputFormat, ProgressiveChange,
     SeekPointChange,
 };
+pub use parts::{convert_part, finish_conversion, plan_conversion};
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use summary::ConvertSummary;

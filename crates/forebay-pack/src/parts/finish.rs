@@ -4,12 +4,14 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{Part, UploadOptions};
 use crate::prepare::Prepared;
-use crate::publish::destination::{Destination, Header, PlanFile, State, UnfinishedPack, telling};
+use crate::publish::destination::{
+    Destination, Header, PlanFile, ShardLine, State, UnfinishedPack, telling,
+};
 use crate::publish::{self, Tally, resume, upload};
 use crate::report::Summary;
 use forebay_shard::Manifest;
 use forebay_store::{Durability, Location};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
@@ -96,14 +98,20 @@ fn finish_into(
             return Err(Error::destination(root, "no part has been packed into it"));
         }
     };
+    let counts = unfinished.part_counts();
     let UnfinishedPack { plan, journals } = *unfinished;
     let Some(PlanFile {
         header,
-        outline,
+        outline: Some(outline),
         findings,
     }) = plan
     else {
-        let what = "it holds an unfinished pack without parts: `pack` with its paths and options continues it";
+        let what = match plan {
+            None => {
+                "it holds an unfinished pack without parts: the pack with its paths and options continues it"
+            }
+            Some(_) => "it holds a conversion in parts, which the conversion joins",
+        };
         return Err(Error::destination(root, what));
     };
     if let Some(source) = source {
@@ -112,11 +120,9 @@ fn finish_into(
         difference.refuse_part(root, "the source as it is now".into())?;
     }
     let mut lines = Vec::new();
-    let mut counts = BTreeSet::new();
     for (part, found) in journals {
         let name = part.map_or("a run without parts".into(), |part| format!("part {part}"));
         header.difference(&found.header).refuse_part(root, name)?;
-        counts.extend(part.map(Part::count));
         lines.extend(found.shards);
     }
     observer.stage(Stage::Checking);
@@ -129,7 +135,7 @@ fn finish_into(
         if let State::Complete(manifest) = destination.state()? {
             return complete(&manifest);
         }
-        return Err(missing(root, &header, &done.into_keys().collect(), &counts));
+        return Err(missing(root, &header, &done, &counts));
     }
     destination.resume(&done)?;
     let shards = (header.shards.as_slice(), &done);
@@ -145,11 +151,17 @@ fn finish_into(
     Ok((summary, publish::plan_of(&published.manifest)))
 }
 
-fn missing(root: &Path, header: &Header, done: &BTreeSet<String>, counts: &BTreeSet<u32>) -> Error {
+/// Returns the error that names the shards that are not done, and their parts, if all parts have the same count.
+pub(crate) fn missing(
+    root: &Path,
+    header: &Header,
+    done: &BTreeMap<String, ShardLine>,
+    counts: &BTreeSet<u32>,
+) -> Error {
     let mut parts = BTreeSet::new();
     let mut names = Vec::new();
     for (number, name) in header.shards.iter().enumerate() {
-        if !done.contains(name) {
+        if !done.contains_key(name) {
             names.push(name.clone());
             if let [count] = counts.iter().copied().collect::<Vec<_>>()[..] {
                 parts.extend(Part::of_shard(number, count));

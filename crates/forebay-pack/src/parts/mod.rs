@@ -6,5 +6,7 @@
 mod finish;
 mod run;
 
+pub(crate) use finish::missing;
 pub use finish::{FinishOptions, finish};
 pub use run::PartSummary;
+pub(crate) use run::{PartJob, PartWork};

@@ -1,4 +1,4 @@
-//! Writes one part of a pack, while other machines write the others.
+//! Writes one part of a pack or conversion, while other machines write the others.
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
@@ -6,11 +6,16 @@ use crate::options::Part;
 use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::publish::Tally;
-use crate::publish::destination::{Destination, Header, State, telling};
+use crate::publish::destination::{
+    Destination, Header, Outline, PlanDifference, ShardLine, State, telling,
+};
 use crate::publish::upload;
 use crate::report::Uploaded;
+use forebay_formats::FindingList;
 use forebay_formats::{Action, Finding, Reason};
-use std::path::PathBuf;
+use forebay_shard::Manifest;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Summary of one part.
@@ -60,6 +65,102 @@ impl PartSummary {
     }
 }
 
+/// A part that is about to be written, of a pack or of a conversion.
+pub(crate) struct PartJob<'a> {
+    pub(crate) part: Part,
+    pub(crate) root: &'a Path,
+    pub(crate) header: &'a Header,
+    pub(crate) outline: Option<&'a Outline>,
+    pub(crate) findings: &'a FindingList,
+    /// Returns an error for a published dataset that is a different one.
+    pub(crate) refuse_other: &'a dyn Fn(&Manifest) -> Result<()>,
+}
+
+/// The finished shards of a part, by name.
+pub(crate) struct PartWork {
+    pub(crate) done: BTreeMap<String, ShardLine>,
+    /// Shards that an earlier run had finished.
+    pub(crate) resumed: u64,
+    /// Records and image bytes that this run wrote.
+    pub(crate) packed: (u64, u64),
+}
+
+impl PartJob<'_> {
+    /// Joins the other parts, and records this one when `write` has finished its shards. `write` gets the shards that
+    /// earlier runs finished.
+    pub(crate) fn run(
+        &self,
+        destination: &dyn Destination,
+        cancel: &Cancel,
+        write: &dyn Fn(Vec<ShardLine>) -> Result<PartWork>,
+    ) -> Result<PartSummary> {
+        let begin = Instant::now();
+        let (part, header) = (self.part, self.header);
+        let shards = (0..header.shards.len()).filter(|number| part.takes(*number));
+        let shards = shards.count() as u64;
+        let mut summary = PartSummary {
+            root: self.root.to_path_buf(),
+            part,
+            shards,
+            all_shards: header.shards.len() as u64,
+            records: 0,
+            shard_bytes: 0,
+            resumed_shards: 0,
+            packed_bytes: 0,
+            packed_files: 0,
+            already_complete: false,
+            uploaded: None,
+            findings: Vec::new(),
+            skipped_examples: Vec::new(),
+            warnings: Vec::new(),
+            census_time: Duration::ZERO,
+            write_time: Duration::ZERO,
+        };
+        let agree =
+            |difference: PlanDifference| difference.refuse_part(self.root, format!("part {part}"));
+        let lines = match destination.state()? {
+            State::Complete(manifest) => {
+                (self.refuse_other)(&manifest)?;
+                summary.already_complete = true;
+                return Ok(summary);
+            }
+            State::Unfinished(unfinished) => {
+                agree(unfinished.difference(header))?;
+                unfinished.into_lines()
+            }
+            State::Empty => Vec::new(),
+        };
+        if !destination.has_plan()? {
+            let plan = destination.publish_plan(header, self.outline, self.findings)?;
+            // Another part may have been faster.
+            agree(plan.header.difference(header))?;
+        }
+        let work = write(lines)?;
+        if (work.done.len() as u64) < shards {
+            return Err(Error::Interrupted {
+                finished: work.done.len() as u64,
+                total: shards,
+            });
+        }
+        destination.put_part(part, header, &work.done, cancel)?;
+        let mut tally = Tally::default();
+        for line in work.done.into_values() {
+            summary.records += line.records;
+            summary.shard_bytes += line.bytes;
+            line.findings
+                .into_iter()
+                .for_each(|finding| tally.add(finding));
+        }
+        (summary.packed_files, summary.packed_bytes) = work.packed;
+        summary.resumed_shards = work.resumed;
+        summary.findings = tally.counts.into_iter().collect();
+        summary.skipped_examples = tally.skipped_examples;
+        summary.uploaded = destination.uploaded();
+        summary.write_time = begin.elapsed();
+        Ok(summary)
+    }
+}
+
 impl Prepared {
     /// Writes one part of the shards, or what is missing of them. Other parts may be written at the same time, by any
     /// machine that sees the same source and destination; [`finish`](crate::finish) publishes the dataset when all are there.
@@ -91,83 +192,37 @@ impl Prepared {
         observer: &dyn Observer,
         cancel: &Cancel,
     ) -> Result<PartSummary> {
-        let begin = Instant::now();
         let header = Header::new(&self.census, &self.plan);
-        let mut shards = Vec::new();
-        for (number, shard) in self.plan.shards().enumerate() {
-            if part.takes(number) {
-                shards.push(shard);
-            }
-        }
-        let mut summary = PartSummary {
-            root: self.dst.clone(),
-            part,
-            shards: shards.len() as u64,
-            all_shards: header.shards.len() as u64,
-            records: 0,
-            shard_bytes: 0,
-            resumed_shards: 0,
-            packed_bytes: 0,
-            packed_files: 0,
-            already_complete: false,
-            uploaded: None,
-            findings: Vec::new(),
-            skipped_examples: Vec::new(),
-            warnings: self.census.warnings().to_vec(),
-            census_time: self.census_time,
-            write_time: Duration::ZERO,
-        };
-        let lines = match destination.state()? {
-            State::Complete(manifest) => {
-                self.refuse_other(&manifest)?;
-                summary.already_complete = true;
-                return Ok(summary);
-            }
-            State::Unfinished(unfinished) => {
-                let difference = unfinished.difference(&header);
-                difference.refuse_part(&self.dst, format!("part {part}"))?;
-                unfinished.into_lines()
-            }
-            State::Empty => Vec::new(),
-        };
-        if !destination.has_plan()? {
-            let findings = self.census.finding_list();
-            let plan = destination.publish_plan(&header, &self.outline(), findings)?;
-            // Another part may have been faster.
-            let difference = plan.header.difference(&header);
-            difference.refuse_part(&self.dst, format!("part {part}"))?;
-        }
+        let shards = self.plan.shards().enumerate();
+        let shards = shards.filter(|(number, _)| part.takes(*number));
+        let shards: Vec<PlannedShard> = shards.map(|(_, shard)| shard).collect();
         let (files, bytes) = self.extent(&shards);
-        observer.assigned(files, bytes);
-        self.check_findings()?;
-        let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
-        destination.resume(&done)?;
-        let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
-        for line in &written {
-            summary.packed_files += line.records;
-            summary.packed_bytes += line.image_bytes;
-        }
-        done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
-        if done.len() < shards.len() {
-            return Err(Error::Interrupted {
-                finished: done.len() as u64,
-                total: shards.len() as u64,
+        let job = PartJob {
+            part,
+            root: &self.dst,
+            header: &header,
+            outline: Some(&self.outline()),
+            findings: self.census.finding_list(),
+            refuse_other: &|manifest| self.refuse_other(manifest),
+        };
+        let mut summary = job.run(destination, cancel, &|lines| {
+            observer.assigned(files, bytes);
+            self.check_findings()?;
+            let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
+            destination.resume(&done)?;
+            let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
+            let packed = written.iter().fold((0, 0), |(files, bytes), line| {
+                (files + line.records, bytes + line.image_bytes)
             });
-        }
-        destination.put_part(part, &header, &done, cancel)?;
-        let mut tally = Tally::default();
-        for line in done.into_values() {
-            summary.records += line.records;
-            summary.shard_bytes += line.bytes;
-            line.findings
-                .into_iter()
-                .for_each(|finding| tally.add(finding));
-        }
-        summary.resumed_shards = resumed;
-        summary.findings = tally.counts.into_iter().collect();
-        summary.skipped_examples = tally.skipped_examples;
-        summary.uploaded = destination.uploaded();
-        summary.write_time = begin.elapsed();
+            done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
+            Ok(PartWork {
+                done,
+                resumed,
+                packed,
+            })
+        })?;
+        summary.warnings = self.census.warnings().to_vec();
+        summary.census_time = self.census_time;
         Ok(summary)
     }
 

@@ -3,8 +3,9 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, DatasetFormat, Error, FinishOptions, Observer, PackOptions, Part, PartSummary, Result,
-    ShardDone, Summary, finish, prepare,
+    Cancel, ConvertOptions, ConvertSource, DatasetFormat, Error, FinishOptions, Observer,
+    OutputFormat, PackOptions, Part, PartSummary, Result, ShardDone, Sharding, Summary, convert,
+    convert_part, finish, finish_conversion, plan_conversion, prepare,
 };
 use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
 use forebay_store::{Location, Retry, Store, StoreOptions};
@@ -328,6 +329,79 @@ fn objects_of_others_are_refused_and_kept() {
     put(".forebay-pack/plan");
     let error = join(&options).unwrap_err().to_string();
     assert!(error.contains("plan of the parts is damaged"), "{error}");
+}
+
+#[test]
+fn converted_parts_equal_the_conversion_of_one_machine() {
+    let rig = Rig::new(DatasetFormat::TfRecord);
+    let cancel = Cancel::new();
+    let at = |dst: Location, format: OutputFormat, area: &str| {
+        let whole = Location::from(rig.dir.path().join("whole").as_path());
+        let mut options = ConvertOptions::new(ConvertSource::Dataset(whole), dst, format);
+        options.sharding = Some(Sharding::Count(3));
+        options.jobs = Some(2);
+        if options.dst.is_remote() {
+            options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
+            options.upload.store = rig.reach(rig.server.url());
+        }
+        options
+    };
+    let webdataset = OutputFormat::Records(
+        forebay_pack::RecordFormat::named("webdataset").unwrap(),
+        Default::default(),
+    );
+    for (name, format) in [
+        ("indexed", DatasetFormat::INDEXED.into()),
+        ("webdataset", webdataset),
+    ] {
+        let alone = rig.dir.path().join(name);
+        convert(&at(alone.as_path().into(), format, ""), &(), &cancel).unwrap();
+        let shared = rig.dir.path().join(format!("{name}-parts"));
+        for dst in [Location::from(shared.as_path()), rig.place(name)] {
+            let options = |area: &str| at(dst.clone(), format, area);
+            let join = || finish_conversion(&options("head"), &(), &cancel);
+            assert!(join().is_err());
+            assert!(!plan_conversion(&options("head"), &(), &cancel).unwrap());
+            assert!(plan_conversion(&options("head"), &(), &cancel).unwrap());
+            let write = |number: u32| {
+                let options = options(["a", "b"][number as usize % 2]);
+                convert_part(&options, part(number, 4), &(), &cancel).unwrap()
+            };
+            std::thread::scope(|scope| {
+                for number in [1, 4] {
+                    scope.spawn(move || write(number));
+                }
+            });
+            write(2);
+            let Error::Missing { parts, .. } = join().unwrap_err() else {
+                panic!("a part is missing")
+            };
+            assert_eq!(parts, [part(3, 4)]);
+            let mut other = options("b");
+            other.sharding = Some(Sharding::Count(5));
+            let error = convert_part(&other, part(3, 4), &(), &cancel).unwrap_err();
+            assert!(matches!(error, Error::DifferentPart { .. }), "{error}");
+            assert!(write(3).shards > 0);
+            let pack_finish = {
+                let mut how = FinishOptions::new(dst.clone());
+                how.upload = options("head").upload;
+                finish(&how, None, &(), &cancel).unwrap_err().to_string()
+            };
+            assert!(pack_finish.contains("conversion in parts"), "{pack_finish}");
+            join().unwrap();
+            assert!(write(3).already_complete);
+            assert!(join().unwrap().already_complete);
+            let found = match dst.is_remote() {
+                true => rig.objects(name),
+                false => contents(&shared),
+            };
+            let alone = contents(&alone);
+            let names = |files: &BTreeMap<PathBuf, _>| files.keys().cloned().collect::<Vec<_>>();
+            assert_eq!(names(&found), names(&alone), "{dst}");
+            let mut differing = alone.iter().filter(|(name, bytes)| found[*name] != **bytes);
+            assert_eq!(differing.next().map(|(name, _)| name), None, "{dst}");
+        }
+    }
 }
 
 /// A generator of decisions, determined by a seed.

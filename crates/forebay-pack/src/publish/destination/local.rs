@@ -46,7 +46,7 @@ impl Destination for LocalDestination {
     fn publish_plan(
         &self,
         header: &Header,
-        outline: &Outline,
+        outline: Option<&Outline>,
         findings: &FindingList,
     ) -> Result<PlanFile> {
         self.0.publish_plan(header, outline, findings)

@@ -70,7 +70,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
     fn publish_plan(
         &self,
         header: &Header,
-        outline: &Outline,
+        outline: Option<&Outline>,
         findings: &FindingList,
     ) -> Result<PlanFile>;
 

@@ -1,5 +1,5 @@
 //! The plan that parts share: the description of the pack, and the manifest without its shards, so that the parts can be
-//! joined without reading the source again.
+//! joined without reading the source again. The parts of a conversion are joined with the source, without an outline.
 //!
 //! Its lines have the format of the journal. The first line is that of a journal, the second one is the [`Outline`], then
 //! the findings of the census follow, and the last line has their number. The first part publishes the plan; the others compare.
@@ -36,7 +36,8 @@ pub(crate) struct Outline {
 #[derive(Debug)]
 pub(crate) struct PlanFile {
     pub(crate) header: Header,
-    pub(crate) outline: Outline,
+    /// `None` for a conversion.
+    pub(crate) outline: Option<Outline>,
     pub(crate) findings: FindingList,
 }
 
@@ -49,11 +50,11 @@ struct End {
 pub(crate) fn encode(
     path: &Path,
     header: &Header,
-    outline: &Outline,
+    outline: Option<&Outline>,
     findings: &FindingList,
 ) -> Result<Vec<u8>> {
     let mut text = line(path, header)?;
-    text.extend(line(path, outline)?);
+    text.extend(line(path, &outline)?);
     for finding in findings.iter() {
         text.extend(line(path, &finding)?);
     }
@@ -82,7 +83,7 @@ pub(crate) fn parse_plan(path: &Path, text: &[u8]) -> Result<PlanFile> {
     };
     let mut lines = text.split_inclusive(|b| *b == b'\n');
     let header: Header = lines.next().and_then(parse).ok_or_else(damaged)?;
-    let outline: Outline = lines.next().and_then(parse).ok_or_else(damaged)?;
+    let outline: Option<Outline> = lines.next().and_then(parse).ok_or_else(damaged)?;
     let mut findings = FindingList::default();
     let mut last = lines.next().ok_or_else(damaged)?;
     for next in lines {
@@ -90,13 +91,15 @@ pub(crate) fn parse_plan(path: &Path, text: &[u8]) -> Result<PlanFile> {
         last = next;
     }
     let end: End = parse(last).ok_or_else(damaged)?;
-    let mut splits = outline.splits.iter();
-    let shards = splits.try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
     // Names become paths, and the counts divide the names among the splits, so both are validated.
-    let is_sound = end.findings == findings.count() as u64
-        && shards == Some(header.shards.len() as u64)
-        && outline.splits.len() == outline.manifest.splits.len()
-        && header.shards.iter().all(|name| super::is_shard_name(name));
+    let fits = |outline: &Outline| {
+        let mut splits = outline.splits.iter();
+        let shards = splits.try_fold(0u64, |sum, (_, count)| sum.checked_add(*count));
+        shards == Some(header.shards.len() as u64)
+            && outline.splits.len() == outline.manifest.splits.len()
+            && header.shards.iter().all(|name| super::is_shard_name(name))
+    };
+    let is_sound = end.findings == findings.count() as u64 && outline.as_ref().is_none_or(fits);
     if !is_sound {
         return Err(damaged());
     }

@@ -3,7 +3,8 @@
 use super::WORK_DIR;
 use super::journal::Journal;
 use super::locks;
-use super::work_dir::{has_plan, journal_path};
+use super::plan_file;
+use super::work_dir::{has_plan, journal_path, plan_path};
 use forebay_shard::ShardFormat;
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use std::path::Path;
 pub enum UnfinishedBy {
     /// [`pack`](crate::pack), or parts of a pack.
     Pack,
-    /// [`convert`](crate::convert).
+    /// [`convert`](crate::convert), or parts of a conversion.
     Convert,
     /// A conversion to mapped shards.
     Index,
@@ -30,7 +31,13 @@ impl UnfinishedBy {
             return None;
         }
         if has_plan(root) || locks::parts(root).next().is_some() {
-            return Some(Self::Pack);
+            let plan = plan_file::read(&plan_path(root)).ok().flatten();
+            let is_of_pack = plan.is_none_or(|plan| plan.header.is_of_pack());
+            return Some(if is_of_pack {
+                Self::Pack
+            } else {
+                Self::Convert
+            });
         }
         let header = Journal::read(&journal_path(root)).ok()??.header;
         let has = |name: &str| header.argument(name).is_some();

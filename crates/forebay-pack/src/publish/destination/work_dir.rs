@@ -83,6 +83,12 @@ impl UnfinishedPack {
         gravest
     }
 
+    /// Returns the numbers of parts into which the work was divided.
+    pub(crate) fn part_counts(&self) -> BTreeSet<u32> {
+        let parts = self.journals.iter().filter_map(|(part, _)| *part);
+        parts.map(Part::count).collect()
+    }
+
     /// Returns all finished shards.
     pub(crate) fn into_lines(self) -> Vec<ShardLine> {
         let journals = self.journals.into_iter();
@@ -214,7 +220,7 @@ impl WorkDir {
     pub(crate) fn publish_plan(
         &self,
         header: &Header,
-        outline: &Outline,
+        outline: Option<&Outline>,
         findings: &FindingList,
     ) -> Result<PlanFile> {
         let target = plan_path(&self.root);
@@ -393,7 +399,7 @@ impl WorkDir {
     }
 }
 
-fn plan_path(root: &Path) -> PathBuf {
+pub(super) fn plan_path(root: &Path) -> PathBuf {
     root.join(WORK_DIR).join(PLAN)
 }
 

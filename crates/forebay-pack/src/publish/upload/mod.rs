@@ -355,7 +355,7 @@ impl Destination for StagedDestination {
     fn publish_plan(
         &self,
         header: &Header,
-        outline: &Outline,
+        outline: Option<&Outline>,
         findings: &FindingList,
     ) -> Result<PlanFile> {
         self.put_plan(header, outline, findings)

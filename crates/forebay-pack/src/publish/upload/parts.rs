@@ -129,7 +129,7 @@ impl StagedDestination {
     pub(super) fn put_plan(
         &self,
         header: &Header,
-        outline: &Outline,
+        outline: Option<&Outline>,
         findings: &FindingList,
     ) -> Result<PlanFile> {
         let path = place(&self.store).join(PLAN);
