@@ -79,7 +79,7 @@ impl From<forebay_pack::Error> for Failure {
             }
             Error::NoFastImages { .. } => Self::usage(format!("{error} (--format indexed)")),
             Error::PartOverwrites => Self::usage(
-                "a part never replaces what other parts may be writing: overwrite with `pack --plan --overwrite`, then run the parts",
+                "a part never replaces what other parts may be writing: overwrite with --plan --overwrite, then run the parts",
             ),
             Error::OtherDataset { .. } => Self::new(format!(
                 "{error}: choose another one, or replace it with --overwrite"
@@ -121,19 +121,17 @@ fn pack_hint(error: &forebay_pack::Error) -> Option<String> {
             return Some(hint.map_or(kept.into(), |hint| format!("{hint}; {kept}")));
         }
         Error::DifferentPart { .. } => {
-            "give all parts the same arguments; if the source has changed, run `pack --plan` again and then all parts"
+            "give all parts the same arguments; if the source has changed, run the command with --plan again and then all parts"
         }
-        Error::Missing { parts, .. } if parts.is_empty() => {
-            "run the parts again, or the same command without --part"
-        }
+        Error::Missing { parts, .. } if parts.is_empty() => "run the parts again",
         Error::Missing { parts, .. } => {
             return Some(format!(
-                "run `pack --part {}` again, or `pack` without a part for all that is missing",
+                "run the command with --part {} again",
                 some_of(parts.iter().map(Part::to_string))
             ));
         }
         Error::SourceChanged(_) => {
-            "nothing is published; the same command again packs the source as it is then (parts: after `pack --plan`)"
+            "nothing is published; the same command again packs the source as it is then (parts: after the command with --plan)"
         }
         Error::BadImage(_) => {
             "--on-bad skip leaves such files out and lists them, quarantine:DIR copies them there too"

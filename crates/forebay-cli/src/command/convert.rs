@@ -13,6 +13,7 @@ use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, ForeignFiles, ImageChange, Observer, OutputFormat,
     ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage, convert,
+    convert_part, finish_conversion, plan_conversion,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, StoreOptions};
@@ -21,6 +22,7 @@ use serde::Serialize;
 use self::summary::Verb;
 use super::foreign_args::ForeignArgs;
 use super::index::names;
+use super::pack::part::{self, StepArgs, Verb as PartOf};
 use super::pack::{Kind, codec_help, format_of};
 use super::record_source::foreign_source;
 use super::seek_points::SeekPoints;
@@ -54,6 +56,8 @@ Examples:
   forebay convert 'wds/train-{000..127}.tar' fbs/ --format indexed --shard-size 256MiB
   forebay convert shards/ wds/ --format webdataset
   forebay convert cifar.npz fbs/ --format indexed
+  forebay convert --part 3/16 shards/ s3://bucket/fbs --format indexed     on the third of 16 machines
+  forebay convert --finish shards/ s3://bucket/fbs --format indexed        when all parts are there
 
 SRC is a dataset, or files that another tool wrote: a directory of them, one file, or a pattern. --from lists
 the formats. The features that hold image and label are found by their names, and printed. Records without an
@@ -147,8 +151,11 @@ pub(crate) struct Args {
     jobs: Option<NonZeroUsize>,
 
     /// Replace the dataset, or the unfinished one, that is in DST
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["part", "finish"])]
     overwrite: bool,
+
+    #[command(flatten)]
+    step: StepArgs,
 
     #[command(flatten)]
     staging: StagingArgs,
@@ -360,7 +367,22 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let total = source_bytes(&options.src, &options.read);
     let watch = Watch::start(console, "converting", total);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
-    let summary = convert(&options, &watch, &cancel)?;
+    if args.step.plan {
+        let was_there = plan_conversion(&options, &watch, &cancel)?;
+        drop(watch);
+        part::print_conversion(&options.dst, was_there, console);
+        return Ok(Outcome::Done);
+    }
+    if let Some(part) = args.step.part {
+        let summary = convert_part(&options, part, &watch, &cancel)?;
+        drop(watch);
+        part::print(&summary, PartOf::Convert, console);
+        return Ok(Outcome::Done);
+    }
+    let summary = match args.step.finish {
+        true => finish_conversion(&options, &watch, &cancel)?,
+        false => convert(&options, &watch, &cancel)?,
+    };
     drop(watch);
     for note in &summary.notes {
         console.note(printable(note));

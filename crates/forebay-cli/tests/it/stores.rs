@@ -2,6 +2,7 @@
 //! them where something goes wrong.
 
 mod foreign;
+mod parts;
 mod permanent;
 
 use crate::support;

@@ -1,7 +1,7 @@
 //! `forebay pack`: packs a directory of images into a dataset of shards.
 
 mod dry_run;
-mod part;
+pub(super) mod part;
 mod summary;
 mod watch;
 
@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
-    Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Part, Sharding,
-    ShuffleWhen, SourceLayout, finish, prepare,
+    Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Sharding, ShuffleWhen,
+    SourceLayout, finish, prepare,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
 
+use self::part::{StepArgs, Verb};
 use crate::bad_args::BadArgs;
 use crate::command::images::ImageArgs;
 use crate::command::seek_points::SeekPoints;
@@ -70,23 +71,6 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     step: StepArgs,
-}
-
-/// Steps of a pack that several machines share.
-#[derive(Debug, ClapArgs)]
-#[group(id = "step", multiple = false)]
-struct StepArgs {
-    /// Before the first part: read SRC once for all parts, record the plan in DST
-    #[arg(long, help_heading = "Several machines")]
-    plan: bool,
-
-    /// Write part I of N into DST, with the same options as all other parts
-    #[arg(long, value_name = "I/N", help_heading = "Several machines")]
-    part: Option<Part>,
-
-    /// Publish the dataset when all parts are in DST; with SRC, compare it again
-    #[arg(long, help_heading = "Several machines")]
-    finish: bool,
 }
 
 /// Options of a pack and of each of its parts.
@@ -373,7 +357,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         let prepared = prepare(&options, &watch, &cancel).map_err(of_images)?;
         let summary = prepared.run_part(part, &watch, &cancel)?;
         drop(watch);
-        part::print(&summary, console);
+        part::print(&summary, Verb::Pack, console);
         return Ok(Outcome::Done);
     }
     let summary = forebay_pack::pack(&options, &watch, &cancel).map_err(of_images)?;

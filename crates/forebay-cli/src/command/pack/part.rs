@@ -1,6 +1,8 @@
-//! The summaries of `pack --part` and `pack --plan`.
+//! The steps of a pack or conversion that several machines share, and the summaries of parts and plans.
 
-use forebay_pack::{PartSummary, Prepared};
+use clap::Args as ClapArgs;
+use forebay_pack::{Part, PartSummary, Prepared};
+use forebay_store::Location;
 use serde::Serialize;
 
 use super::summary::{print_skipped, time};
@@ -9,8 +11,32 @@ use crate::input::show;
 use crate::paint::printable;
 use crate::quantity;
 
-/// Prints the summary of a packed part.
-pub(super) fn print(summary: &PartSummary, console: &Console) {
+/// Steps of a pack or conversion that several machines share.
+#[derive(Debug, ClapArgs)]
+#[group(id = "step", multiple = false)]
+pub(in crate::command) struct StepArgs {
+    /// Before the first part: record the plan in DST for all parts
+    #[arg(long, help_heading = "Several machines")]
+    pub(in crate::command) plan: bool,
+
+    /// Write part I of N into DST, with the same options as all other parts
+    #[arg(long, value_name = "I/N", help_heading = "Several machines")]
+    pub(in crate::command) part: Option<Part>,
+
+    /// Publish the dataset when all parts are in DST
+    #[arg(long, help_heading = "Several machines")]
+    pub(in crate::command) finish: bool,
+}
+
+/// The command that writes parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::command) enum Verb {
+    Pack,
+    Convert,
+}
+
+/// Prints the summary of a part.
+pub(in crate::command) fn print(summary: &PartSummary, verb: Verb, console: &Console) {
     for warning in &summary.warnings {
         console.warning(printable(warning));
     }
@@ -23,9 +49,18 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
             "Part {part} has nothing to do: there are {all} in all"
         ));
     } else {
+        let (done, records) = match verb {
+            Verb::Pack => (
+                "Packed",
+                quantity::counted(summary.records, "image", "images"),
+            ),
+            Verb::Convert => (
+                "Converted",
+                quantity::counted(summary.records, "record", "records"),
+            ),
+        };
         console.line(format!(
-            "Packed part {part} into {root}: {}, {}, {} of {}",
-            quantity::counted(summary.records, "image", "images"),
+            "{done} part {part} into {root}: {records}, {}, {} of {}",
             quantity::bytes(summary.shard_bytes),
             quantity::counted(summary.shards, "shard", "shards"),
             quantity::count(summary.all_shards),
@@ -40,9 +75,13 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     print_skipped(summary.skipped(), &summary.skipped_examples, console);
     if !summary.already_complete {
         let program = console.program();
-        console.note(format!(
-            "when all parts are done: {program} pack --finish {root}"
-        ));
+        console.note(match verb {
+            Verb::Pack => format!("when all parts are done: {program} pack --finish {root}"),
+            Verb::Convert => {
+                "when all parts are done: the same command with --finish in place of --part"
+                    .to_owned()
+            }
+        });
     }
     #[derive(Serialize)]
     struct Event {
@@ -65,7 +104,10 @@ pub(super) fn print(summary: &PartSummary, console: &Console) {
     console.event(
         "summary",
         &Event {
-            command: "pack",
+            command: match verb {
+                Verb::Pack => "pack",
+                Verb::Convert => "convert",
+            },
             exit_code: 0,
             root: summary.root.display().to_string(),
             part: part.to_string(),
@@ -126,6 +168,31 @@ pub(super) fn print_plan(prepared: &Prepared, was_there: bool, console: &Console
             bytes: census.bytes(),
             shards: plan.shard_count(),
             census_seconds: prepared.census_time().as_secs_f64(),
+        },
+    );
+}
+
+/// Prints that the plan of a conversion is recorded.
+pub(in crate::command) fn print_conversion(dst: &Location, was_there: bool, console: &Console) {
+    let dst = printable(&dst.to_string());
+    console.line(match was_there {
+        true => format!("The plan is there already: {dst}"),
+        false => format!("Recorded the plan for {dst}"),
+    });
+    #[derive(Serialize)]
+    struct Event {
+        command: &'static str,
+        exit_code: i32,
+        root: String,
+        was_there: bool,
+    }
+    console.event(
+        "summary",
+        &Event {
+            command: "convert",
+            exit_code: 0,
+            root: dst,
+            was_there,
         },
     );
 }
