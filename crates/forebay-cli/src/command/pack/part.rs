@@ -70,7 +70,14 @@ pub(in crate::command) fn print(summary: &PartSummary, verb: Verb, console: &Con
             console.line(format!("{kept} of an earlier run checked and kept"));
         }
         let (files, bytes) = (summary.packed_files, summary.packed_bytes);
-        console.line(time(summary.census_time, summary.write_time, files, bytes));
+        console.line(match verb {
+            Verb::Pack => time(summary.census_time, summary.write_time, files, bytes),
+            Verb::Convert => format!(
+                "in {} ({})",
+                quantity::duration(summary.write_time),
+                quantity::byte_rate(bytes, summary.write_time)
+            ),
+        });
     }
     print_skipped(summary.skipped(), &summary.skipped_examples, console);
     if !summary.already_complete {
