@@ -17,7 +17,8 @@ from forebay._writer import WriteSummary
 
 Progress = bool | Callable[[dict[str, Any]], object]
 
-# Flags that Python says otherwise: a store is reached by `storage_options`, and parts of a pack are for processes.
+# Flags that Python says otherwise: a store is reached by `storage_options`, and parts of a pack are for processes, which give
+# them as `flags`.
 _ELSEWHERE = {"anonymous", "endpoint", "region", "storage-option", "dry-run", "part", "plan", "finish"}
 
 
@@ -58,14 +59,8 @@ def options_of(command: str) -> dict[str, _Option]:
     return {option.name: option for option in found if option.flag not in _ELSEWHERE}
 
 
-def run(
-    command: str,
-    paths: Iterable[str | os.PathLike[str]],
-    progress: Progress,
-    storage_options: Mapping[str, str] | None,
-    options: Mapping[str, Any],
-) -> Summary:
-    """Run a command; returns its summary, and warns of what it warns of."""
+def words_of(command: str, options: Mapping[str, Any]) -> list[str]:
+    """The words of keywords on the command line; an option that the command does not have is an error."""
     known = options_of(command)
     words: list[str] = []
     for name, value in options.items():
@@ -73,8 +68,22 @@ def run(
             raise UnknownOptionError(f"{name}: {command} has no such option; it has {', '.join(known)}")
         if value is not None:
             words += known[name].words(value)
+    return words
+
+
+def run(
+    command: str,
+    paths: Iterable[str | os.PathLike[str]],
+    progress: Progress,
+    storage_options: Mapping[str, str] | None,
+    options: Mapping[str, Any],
+    flags: Iterable[str] = (),
+) -> Summary:
+    """Run a command, with `flags` that are no keywords; returns its summary, and warns of what it warns of."""
+    known = options_of(command)
+    words = [*flags, *words_of(command, options)]
     words += [f"--storage-option={name}={value}" for name, value in (storage_options or {}).items()]
-    tell = _Bar() if progress is True else progress or (lambda event: None)
+    tell = Bar() if progress is True else progress or (lambda event: None)
     last: dict[str, Any] = {}
     warned: list[str] = []
 
@@ -91,7 +100,7 @@ def run(
     try:
         code = _run(["forebay", command, *words, "--", *(os.fspath(path) for path in paths)], on_event)
     finally:
-        if isinstance(tell, _Bar):
+        if isinstance(tell, Bar):
             tell.close()
     summary = Summary(last.get("summary", {}))
     if code == 3:
@@ -123,7 +132,7 @@ def _in_python(text: str, known: Mapping[str, _Option]) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"--([a-z][a-z0-9-]*)=?", keyword, part) for part in parts)
 
 
-class _Bar:
+class Bar:
     """A bar of tqdm, a new one for each stage."""
 
     def __init__(self) -> None:
