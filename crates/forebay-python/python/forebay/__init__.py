@@ -9,6 +9,7 @@
 - `Writer` writes a dataset sample by sample, and `convert` one of torch, Hugging Face or your own.
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
+- `forebay.ray` packs, reads, writes and serves on a Ray cluster.
 - `forebay.metrics` gives the waits of loaders to Prometheus.
 - `forebay.integrations` has callbacks that save the loader in checkpoints of Hugging Face and Keras.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
@@ -152,6 +153,7 @@ if TYPE_CHECKING:
     from forebay import integrations as integrations
     from forebay import jax as jax
     from forebay import metrics as metrics
+    from forebay import ray as ray
     from forebay import tf as tf
     from forebay import torch as torch
     from forebay._command import Summary
@@ -204,7 +206,7 @@ else:  # A checker would take every misspelt name for a module.
         "_writer": "Writer WriteSummary",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
-    _SUBMODULES = ("checkpoint", "integrations", "jax", "metrics", "tf", "torch")
+    _SUBMODULES = ("checkpoint", "integrations", "jax", "metrics", "ray", "tf", "torch")
 
     def __getattr__(name: str) -> object:
         if name in _SUBMODULES:
