@@ -1,6 +1,7 @@
-"""Packing on a Ray cluster.
+"""Packing, reading and writing on a Ray cluster.
 
     forebay.ray.pack("/shared/photos", "/shared/packed", format="indexed", progress=True)
+    samples = forebay.ray.read("/shared/packed", split="train", transform=forebay.EvalTransform(224))
 
 Every node needs Forebay, and sees datasets under the same paths or URLs. ray is imported when a function is called.
 """
@@ -8,8 +9,9 @@ Every node needs Forebay, and sees datasets under the same paths or URLs. ray is
 from __future__ import annotations
 
 from forebay._ray_commands import convert, pack
+from forebay._ray_data import read, write
 
-__all__ = ["convert", "pack"]
+__all__ = ["convert", "pack", "read", "write"]
 
-for _thing in (convert, pack):
+for _thing in (convert, pack, read, write):
     _thing.__module__ = "forebay.ray"
