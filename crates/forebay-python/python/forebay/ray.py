@@ -1,4 +1,4 @@
-"""Packing, reading and writing on a Ray cluster.
+"""Packing, reading, writing and serving on a Ray cluster.
 
     forebay.ray.pack("/shared/photos", "/shared/packed", format="indexed", progress=True)
     samples = forebay.ray.read("/shared/packed", split="train", transform=forebay.EvalTransform(224))
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from forebay._ray_commands import convert, pack
 from forebay._ray_data import read, write
+from forebay._ray_serve import Servers, serve
 
-__all__ = ["convert", "pack", "read", "write"]
+__all__ = ["Servers", "convert", "pack", "read", "serve", "write"]
 
-for _thing in (convert, pack, read, write):
+for _thing in (Servers, convert, pack, read, serve, write):
     _thing.__module__ = "forebay.ray"
