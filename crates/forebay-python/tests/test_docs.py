@@ -62,6 +62,12 @@ WHOLE = (
 # Those of them that only `tools/test full` follows.
 LONG = tuple(f"docs/tutorials/{name}.md" for name in ("detection", "first-epoch", "several-machines"))
 
+# Pages that start a cluster, which only `tools/test full` waits for.
+CLUSTERS = (f"{HOW_TO}ray.md",)
+
+# Nodes of Ray on 127.0.0.1, and no reports to its authors.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
 # Packages without which a page of `WHOLE` is left out.
 OPTIONAL = {"PIL", "tensorflow", "torch", "torchvision"}
 
@@ -76,6 +82,8 @@ STAND_INS = [
     (r"\bTrainTransform\(224", "TrainTransform(64"),
     (r"device=\"cuda\"", 'device="cpu"'),
     (r"num_workers=\d+", "num_workers=0"),
+    (r"num_cpus=\d+", "num_cpus=1"),
+    (r"port=7070", "port={port}"),
     (r"forebay://[\w.:,]+/imagenet", "{data/imagenet}"),
     # A job has a transform; the dataset that stands in for it has none.
     (r"Loader\(\"forebay://host:7070/resnet50\"", "Loader(\"{packed}\", transform=forebay.TrainTransform(32)"),
@@ -212,6 +220,7 @@ def test_the_python_blocks_of_a_page_run(
         "mine": os.fspath(tmp_path / "mine"),
         "packed": serve(place / "packed"),
         "data/imagenet": serve(place / "data/imagenet"),
+        "port": free_port(),
     }
     code = programs(page, values)
     assert code, f"no block of {page} runs"
@@ -223,16 +232,18 @@ def test_the_python_blocks_of_a_page_run(
     text = "".join(block for _, block in code)
     names = {name for name in names if re.search(rf"\b{name}\b", text)}
     needed = imports(text) | (names & {"torch", "torchvision"}) | ({"torch"} if {"model", "optimizer"} & names else set())
-    for adapter in ("torch", "jax"):
+    for adapter in ("torch", "jax", "ray"):
         needed |= {adapter} if f"forebay.{adapter}" in text else set()
     for name in sorted(needed - {"forebay"}):
         pytest.importorskip(name)
+    if page in CLUSTERS and "FOREBAY_TEST_FULL" not in os.environ:
+        pytest.skip("`tools/test full` runs this page: it starts a cluster")
     job = {"page": page, "programs": code, "names": sorted(names), "tmp": os.fspath(tmp_path)}
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(job),
         cwd=place,
-        env={**os.environ, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)},
+        env={**os.environ, **LOOPBACK, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)},
         capture_output=True,
         text=True,
         timeout=600,
@@ -294,9 +305,14 @@ def test_a_page_can_be_followed(page: str, tmp_path: pathlib.Path) -> None:
 def with_free_ports(text: str) -> str:
     """The page with free ports of this machine for those that it names."""
     for port in sorted(set(re.findall(r"(?:127\.0\.0\.1:|PORT=)(\d+)", text))):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            text = re.sub(rf"\b{port}\b", str(free.getsockname()[1]), text)
+        text = re.sub(rf"\b{port}\b", free_port(), text)
     return text
+
+
+def free_port() -> str:
+    """A free port of loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
 
 
 def test_blocks_that_do_not_run_exist() -> None:
