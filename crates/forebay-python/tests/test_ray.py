@@ -225,7 +225,20 @@ class TestCluster:
         assert {**vars(done), "location": alone.location} == vars(alone)
         again = forebay.ray.pack(packed["indexed"].parent / "images", tmp_path / "out", **options)
         assert again.already_complete and again.fingerprint == done.fingerprint
-        converted = forebay.ray.convert(tmp_path / "out", tmp_path / "wds", format="webdataset")
+        shape: dict[str, Any] = {"format": "webdataset", "shards": 4}
+        forebay.convert_files(tmp_path / "out", tmp_path / "wds", **shape)
+        converted = forebay.ray.convert(tmp_path / "out", tmp_path / "wds-parts", 3, **shape)
+        assert converted.splits == done.splits and equal(tmp_path / "wds", tmp_path / "wds-parts")
+
+    def test_a_bucket_gets_the_objects_of_one_process(
+        self, cluster: Any, s3_endpoint: str, packed: Packed, tmp_path: pathlib.Path
+    ) -> None:
+        source = packed["indexed"].parent / "images"
+        options: dict[str, Any] = {"format": "indexed", "shards": 3, "split": "train", "seed": 5, "staging": tmp_path / "stage"}
+        storage = {"endpoint": s3_endpoint, "aws_access_key_id": "key", "aws_secret_access_key": "secret", "region": "us-east-1"}
+        done = forebay.ray.pack(source, "s3://bucket/packed", 2, storage_options=storage, **options)
+        assert done.fingerprint == forebay.open(packed["indexed"]).fingerprint
+        converted = forebay.ray.convert("s3://bucket/packed", "s3://bucket/wds", 2, storage_options=storage, format="webdataset")
         assert converted.splits == done.splits
 
     def test_a_call_that_was_interrupted_is_continued(

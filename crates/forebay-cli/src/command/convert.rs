@@ -368,9 +368,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let watch = Watch::start(console, "converting", total);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     if args.step.plan {
-        let was_there = plan_conversion(&options, &watch, &cancel)?;
+        let plan = plan_conversion(&options, &watch, &cancel)?;
         drop(watch);
-        part::print_conversion(&options.dst, was_there, console);
+        part::print_conversion(&plan, &options.dst, console);
         return Ok(Outcome::Done);
     }
     if let Some(part) = args.step.part {

@@ -31,6 +31,6 @@ pub use options::{
     ConvertOptions, ConvertSource, ForeignFiles, ImageChange, OutputFormat, ProgressiveChange,
     SeekPointChange,
 };
-pub use parts::{convert_part, finish_conversion, plan_conversion};
+pub use parts::{ConversionPlan, convert_part, finish_conversion, plan_conversion};
 pub use repair::{RepairOptions, RepairSummary, repair};
 pub use summary::ConvertSummary;

@@ -16,7 +16,19 @@ use crate::publish::upload;
 use forebay_formats::FindingList;
 use forebay_shard::Manifest;
 
-/// Records the plan of a conversion in its destination, so that parts can use it. Returns whether it was recorded already.
+/// The plan of a conversion in parts.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ConversionPlan {
+    /// An earlier run had recorded it, or the dataset is complete.
+    pub was_there: bool,
+    /// Number of shards of all parts.
+    pub shards: u64,
+    /// Size of the source's shards in bytes.
+    pub bytes: u64,
+}
+
+/// Records the plan of a conversion in its destination, so that parts can use it.
 ///
 /// # Errors
 /// As [`convert`].
@@ -24,7 +36,7 @@ pub fn plan_conversion(
     options: &ConvertOptions,
     observer: &dyn Observer,
     cancel: &Cancel,
-) -> Result<bool> {
+) -> Result<ConversionPlan> {
     opened(options, observer, cancel, |running| {
         let destination = running.open_parts(upload::Step::Plan)?;
         let refuse_other = |manifest: &Manifest| running.refuse_other(manifest);
@@ -35,7 +47,11 @@ pub fn plan_conversion(
             destination.publish_plan(running.header, None, &FindingList::default())?;
         }
         destination.leave()?;
-        Ok(was_there)
+        Ok(ConversionPlan {
+            was_there,
+            shards: running.plan.shards.len() as u64,
+            bytes: running.source.bytes(),
+        })
     })
 }
 

@@ -361,8 +361,9 @@ fn converted_parts_equal_the_conversion_of_one_machine() {
             let options = |area: &str| at(dst.clone(), format, area);
             let join = || finish_conversion(&options("head"), &(), &cancel);
             assert!(join().is_err());
-            assert!(!plan_conversion(&options("head"), &(), &cancel).unwrap());
-            assert!(plan_conversion(&options("head"), &(), &cancel).unwrap());
+            let plan = || plan_conversion(&options("head"), &(), &cancel).unwrap();
+            assert_eq!((plan().was_there, plan().was_there), (false, true));
+            assert_eq!(plan().shards, 6);
             let write = |number: u32| {
                 let options = options(["a", "b"][number as usize % 2]);
                 convert_part(&options, part(number, 4), &(), &cancel).unwrap()

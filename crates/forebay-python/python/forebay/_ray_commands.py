@@ -90,24 +90,13 @@ def pack(
         count("parts", parts, 1, "as something has to pack")
     words_of("pack", options)
     tasks = _Tasks(progress, num_cpus, resources, max_retries, storage_options, "pack")
-    source, destination, options = everywhere(source), everywhere(destination), tasks.options(options)
-    with contextlib.closing(tasks):
-        [plan] = tasks.run([("plan", (source, destination), ("--plan",), options)])
-        # The plan has replaced what was there.
-        options.pop("overwrite", None)
-        most = max(plan.get("shards", 1), 1)
-        number = min(parts or tasks.slots, most)
-        jobs = [(f"part {i}/{number}", (source, destination), (f"--part={i}/{number}",), options) for i in range(1, number + 1)]
-        done = tasks.run(jobs, plan.get("bytes") or plan.get("files"))
-        [summary] = tasks.run([("finish", (destination,), ("--finish",), {"jobs": options["jobs"]})])
-    # Shards that the parts wrote just now are not of an earlier run.
-    summary["resumed_shards"] = sum(part.get("resumed_shards", 0) for part in done)
-    return written(destination, summary)
+    return _in_parts(tasks, source, destination, parts, options)
 
 
 def convert(
     source: Path,
     destination: Path,
+    parts: int | None = None,
     *,
     progress: Progress = False,
     num_cpus: float | None = None,
@@ -116,16 +105,16 @@ def convert(
     storage_options: Mapping[str, str] | None = None,
     **options: Any,
 ) -> WriteSummary:
-    """Write a dataset, or files of another tool, in another format, in one task of a Ray cluster.
+    """Write a dataset, or files of another tool, in another format on a Ray cluster, a task for each part.
 
-    A conversion has no parts: this moves it to a node near the data and repeats it there, and makes it no faster. Several
-    calls at once convert several datasets. For parameters and errors see `pack`.
+    Each task opens the source. The result is that of `forebay.convert_files`, byte for byte, whatever the number of parts.
+    For lost nodes, parameters and errors see `pack`.
 
     Parameters
     ----------
     source, destination : str or os.PathLike
-        As of `forebay.convert_files`; the node sees them under the same paths or URLs.
-    progress, num_cpus, resources, max_retries, storage_options : optional
+        As of `forebay.convert_files`; the nodes see them under the same paths or URLs.
+    parts, progress, num_cpus, resources, max_retries, storage_options : optional
         See `pack`.
     **options
         Those of `forebay.convert_files`.
@@ -139,12 +128,29 @@ def convert(
     --------
     >>> forebay.ray.convert("/shared/coco", "/shared/packed", format="indexed", resources={"disk": 1})  # doctest: +SKIP
     """
+    if parts is not None:
+        count("parts", parts, 1, "as something has to convert")
     words_of("convert", options)
     tasks = _Tasks(progress, num_cpus, resources, max_retries, storage_options, "convert")
-    source, destination = everywhere(source), everywhere(destination)
+    return _in_parts(tasks, source, destination, parts, options)
+
+
+def _in_parts(tasks: _Tasks, source: Path, destination: Path, parts: int | None, given: Mapping[str, Any]) -> WriteSummary:
+    """A plan, parts, and what joins them."""
+    paths, options = (everywhere(source), everywhere(destination)), tasks.options(given)
     with contextlib.closing(tasks):
-        [summary] = tasks.run([("convert", (source, destination), (), tasks.options(options))])
-    return written(destination, summary)
+        [plan] = tasks.run([("plan", paths, ("--plan",), options)])
+        # The plan has replaced what was there.
+        options.pop("overwrite", None)
+        number = min(parts or tasks.slots, max(plan.get("shards", 1), 1))
+        jobs = [(f"part {i}/{number}", paths, (f"--part={i}/{number}",), options) for i in range(1, number + 1)]
+        done = tasks.run(jobs, plan.get("bytes") or plan.get("files"))
+        # A pack is joined without its source.
+        last = (paths[1:], {"jobs": options["jobs"]}) if tasks.command == "pack" else (paths, options)
+        [summary] = tasks.run([("finish", last[0], ("--finish",), last[1])])
+    # Shards that the parts wrote just now are not of an earlier run.
+    summary["resumed_shards"] = sum(part.get("resumed_shards", 0) for part in done)
+    return written(paths[1], summary)
 
 
 def everywhere(path: Path) -> str:
@@ -191,7 +197,7 @@ class _Tasks:
         self._remote = ray.remote(_task).options(
             num_cpus=self._cpus, resources=dict(resources or {}), max_retries=max_retries, scheduling_strategy="SPREAD"
         )
-        self._given = command, dict(storage_options or {})
+        self.command, self._given = command, (command, dict(storage_options or {}))
         self._bar = Bar() if progress is True else None
         self._tell: Callable[[dict[str, Any]], object] | None = self._bar or progress or None  # type: ignore[assignment]
         self._board = None

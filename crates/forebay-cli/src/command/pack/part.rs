@@ -1,7 +1,7 @@
 //! The steps of a pack or conversion that several machines share, and the summaries of parts and plans.
 
 use clap::Args as ClapArgs;
-use forebay_pack::{Part, PartSummary, Prepared};
+use forebay_pack::{ConversionPlan, Part, PartSummary, Prepared};
 use forebay_store::Location;
 use serde::Serialize;
 
@@ -180,18 +180,26 @@ pub(super) fn print_plan(prepared: &Prepared, was_there: bool, console: &Console
 }
 
 /// Prints that the plan of a conversion is recorded.
-pub(in crate::command) fn print_conversion(dst: &Location, was_there: bool, console: &Console) {
+pub(in crate::command) fn print_conversion(
+    plan: &ConversionPlan,
+    dst: &Location,
+    console: &Console,
+) {
     let dst = printable(&dst.to_string());
-    console.line(match was_there {
-        true => format!("The plan is there already: {dst}"),
-        false => format!("Recorded the plan for {dst}"),
-    });
+    let done = match plan.was_there {
+        true => "The plan is there already",
+        false => "Recorded the plan",
+    };
+    let shards = quantity::counted(plan.shards, "shard", "shards");
+    console.line(format!("{done}: {shards} for {dst}"));
     #[derive(Serialize)]
     struct Event {
         command: &'static str,
         exit_code: i32,
         root: String,
         was_there: bool,
+        shards: u64,
+        bytes: u64,
     }
     console.event(
         "summary",
@@ -199,7 +207,9 @@ pub(in crate::command) fn print_conversion(dst: &Location, was_there: bool, cons
             command: "convert",
             exit_code: 0,
             root: dst,
-            was_there,
+            was_there: plan.was_there,
+            shards: plan.shards,
+            bytes: plan.bytes,
         },
     );
 }
