@@ -97,6 +97,23 @@ pub(crate) fn width(text: &str) -> usize {
     width
 }
 
+/// Wraps text into lines of at most `columns` characters, without breaking words.
+pub(crate) fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        if !line.is_empty() && width(line) + 1 + width(word) > columns {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +127,13 @@ mod tests {
             table.lines(Paint::new(false)),
             ["  split  records", "  train    1,000", "  val          7"]
         );
+    }
+
+    #[test]
+    fn words_wrap_whole() {
+        assert_eq!(wrap("a bc def", 4), ["a bc", "def"]);
+        assert_eq!(wrap("a longword b", 4), ["a", "longword", "b"]);
+        assert_eq!(wrap("", 4), [""]);
     }
 
     #[test]

@@ -1,21 +1,22 @@
-//! `forebay top`: shows the activity of a server in a terminal, from the same report as the dashboard.
+//! `forebay top`: shows the activity of servers in a terminal, from the same reports as their dashboards.
 
 mod fetch;
 mod screen;
 mod view;
+mod watch;
 
 use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde::Serialize;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::quantity;
 use fetch::Target;
 use screen::Screen;
 use view::View;
+use watch::Watch;
 
 /// Show rates, stages, ranks and the bottleneck of a server
 #[derive(Debug, ClapArgs)]
@@ -46,45 +47,45 @@ const WIDEST: usize = 120;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let target = Target::parse(&args.server)?;
+    let mut watch = Watch::of(vec![Target::parse(&args.server)?]);
     let interrupt = console.interrupt().answer();
-    // An error of the first request ends the command. Later errors on a terminal are retried.
-    let mut report = target.report()?;
+    // The command ends with an error if no server answers at first. On a terminal, later errors are retried.
+    watch.round(None);
+    if let Some(failure) = watch.failure() {
+        return Err(failure);
+    }
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
     let repeats = !args.once && (terminal || console.is_json());
+    let limit = terminal.then_some(INTERVAL);
     let mut screen = (repeats && terminal).then(Screen::open);
-    let mut silent_since: Option<Instant> = None;
     loop {
-        console.event("status", &report);
         let (columns, rows) = match &screen {
             Some(screen) => screen.size(),
             None => (COLUMNS, usize::MAX),
         };
         let view = View {
-            target: target.to_string(),
             columns: columns.min(WIDEST),
             paint: console.paint(),
-            lost: silent_since.map(|since| quantity::eta(since.elapsed())),
         };
-        let lines = view.lines(&report);
+        let lines = match &watch.servers[..] {
+            [server] => {
+                let Some(report) = &server.last else { break };
+                console.event("status", report);
+                view.lines(server, report)
+            }
+            _ => break,
+        };
         match &mut screen {
             Some(screen) => screen.draw(lines, rows),
-            None => {
-                if silent_since.is_none() {
-                    lines.iter().for_each(|line| console.line(line));
-                }
-            }
+            None => lines.iter().for_each(|line| console.line(line)),
         }
         if !repeats || interrupt.wait_for(INTERVAL) || console.is_cut_off() {
             break;
         }
-        match target.report() {
-            Ok(next) => (report, silent_since) = (next, None),
-            // The server may be restarted, so the request is repeated until Ctrl-C.
-            Err(_) if terminal => {
-                silent_since.get_or_insert_with(Instant::now);
-            }
-            Err(failure) => return Err(failure),
+        watch.round(limit);
+        // On a terminal the requests are repeated until Ctrl-C, since servers may be restarted.
+        if !terminal && let Some(failure) = watch.failure() {
+            return Err(failure);
         }
         if screen.is_none() {
             console.blank();

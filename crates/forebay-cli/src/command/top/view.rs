@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use forebay_monitor::report::{Rank, Report, Served, StageReport};
 
+use super::watch::Server;
 use crate::paint::{Paint, printable};
 use crate::quantity::{self, bytes, count, counted};
-use crate::table::{Align, Table, width};
+use crate::table::{Align, Table, width, wrap};
 
 /// Widths in characters: of the sparklines of the server and of a rank, and of a bar.
 const LINE: usize = 24;
@@ -17,16 +18,15 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 /// Parameters of the output.
 pub(super) struct View {
-    pub(super) target: String,
     pub(super) columns: usize,
     pub(super) paint: Paint,
-    /// Time since the server last answered, as text; `None` while it answers.
-    pub(super) lost: Option<String>,
 }
 
 impl View {
-    pub(super) fn lines(&self, report: &Report) -> Vec<String> {
-        let mut lines = self.head(report);
+    /// Formats the last report of a server.
+    pub(super) fn lines(&self, server: &Server, report: &Report) -> Vec<String> {
+        let silent = server.silent.as_ref().map(|(since, _)| since.elapsed());
+        let mut lines = self.head(&server.name, silent, report);
         lines.extend(self.overview(report));
         let (busy, quiet): (Vec<&Served>, Vec<&Served>) = report
             .served
@@ -55,15 +55,23 @@ impl View {
         lines.into_iter().map(|line| self.cut(&line)).collect()
     }
 
-    fn head(&self, report: &Report) -> Vec<String> {
+    /// Formats the state and the bottleneck. `silent` is the time since a server no longer answers.
+    fn head(&self, target: &str, silent: Option<Duration>, report: &Report) -> Vec<String> {
         let paint = self.paint;
         let up = Duration::try_from_secs_f64(report.time_s - report.started_s).unwrap_or_default();
-        let state = match (&self.lost, report.state.as_str()) {
-            (Some(lost), _) => paint.red(format!("connection lost {lost} ago, asking again")),
+        let state = match (silent, report.state.as_str()) {
+            (Some(silent), _) => {
+                let lost = quantity::eta(silent);
+                paint.red(format!("connection lost {lost} ago, asking again"))
+            }
             (None, "serving") => paint.green("serving"),
             (None, other) => paint.yellow(printable(other)),
         };
-        let left = format!("{} on {}  {state}", paint.bold("forebay"), self.target);
+        let left = format!(
+            "{} on {}  {state}",
+            paint.bold("forebay"),
+            printable(target)
+        );
         let right = format!("up {}  {}", quantity::eta(up), printable(&report.version));
         let gap = self.columns.saturating_sub(width(&left) + width(&right));
         let mut lines = match gap {
@@ -369,26 +377,10 @@ fn spark(values: &[f64], points: usize, characters: usize) -> String {
         .collect()
 }
 
-/// Wraps text into lines of at most `columns` characters, without breaking words.
-fn wrap(text: &str, columns: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("there is one");
-        if !line.is_empty() && width(line) + 1 + width(word) > columns {
-            lines.push(word.to_owned());
-        } else {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-    }
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Failure;
     use forebay_monitor::report::{BottleneckReport, EventReport, Lines, Rates};
 
     fn report() -> Report {
@@ -468,23 +460,23 @@ mod tests {
         }
     }
 
-    fn view(columns: usize, on: bool) -> View {
-        View {
-            target: "127.0.0.1:7071".to_owned(),
-            columns,
-            paint: Paint::new(on),
-            lost: None,
+    fn lines(columns: usize, on: bool, report: &Report, failure: Option<&str>) -> Vec<String> {
+        let mut server = Server::new("127.0.0.1:7071".to_owned());
+        if let Some(failure) = failure {
+            server.take(Err(Failure::new(failure)));
         }
+        let paint = Paint::new(on);
+        View { columns, paint }.lines(&server, report)
     }
 
     #[test]
     fn a_report_fits_into_80_columns() {
-        let lines = view(80, false).lines(&report());
-        for line in &lines {
+        let narrow = lines(80, false, &report(), None);
+        for line in &narrow {
             assert!(width(line) <= 80, "{line}");
             assert!(!line.contains('\x1b'), "{line}");
         }
-        let text = lines.join("\n");
+        let text = narrow.join("\n");
         for part in [
             "forebay on 127.0.0.1:7071  serving",
             "up 2h 10m  0.1.0",
@@ -500,25 +492,19 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         assert!(!text.contains("process 4711"), "for wider windows:\n{text}");
-        assert!(
-            view(120, false)
-                .lines(&report())
-                .join("\n")
-                .contains("process 4711")
-        );
+        let wide = lines(120, false, &report(), None);
+        assert!(wide.join("\n").contains("process 4711"));
     }
 
     #[test]
     fn lines_fit_any_width_and_end_their_colors() {
         for columns in [1, 20, 40, 80, 100, 200] {
-            let mut view = view(columns, true);
-            view.lost = Some("3s".to_owned());
-            for line in view.lines(&report()) {
+            for line in lines(columns, true, &report(), Some("gone")) {
                 assert!(width(&line) <= columns, "{columns}: {line}");
                 assert_eq!(line.matches("\x1b[").count() % 2, 0, "{line:?}");
             }
         }
-        let empty = view(80, false).lines(&Report::default());
+        let empty = lines(80, false, &Report::default(), None);
         assert!(empty[0].starts_with("forebay on"), "{empty:?}");
     }
 
