@@ -466,6 +466,93 @@ fn a_server_is_watched_from_a_terminal() {
 }
 
 #[test]
+fn two_servers_are_watched_while_one_of_them_is_killed() {
+    let (_dir, root) = packed();
+    let serve = || {
+        let more = ["--json", "--admin-listen", "127.0.0.1:0"];
+        let mut served = Served::start(&root, &more);
+        let mut line = String::new();
+        while !line.contains("\"admin\"") {
+            line.clear();
+            assert!(served.rest.read_line(&mut line).unwrap() > 0);
+        }
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        (served, event["address"].as_str().unwrap().to_owned())
+    };
+    let ((first, a), (mut second, b)) = (serve(), serve());
+    let url: serde_json::Value = serde_json::from_str(&first.url).unwrap();
+    let client = Client::connect(url["url"].as_str().unwrap(), ClientOptions::default()).unwrap();
+    let mut stream = client.open(spec(8)).unwrap();
+    stream.next_batch().unwrap().unwrap();
+
+    let ran = run(["top", &a, &b]).done();
+    assert!(
+        ran.stdout.starts_with("forebay on 2 servers  serving"),
+        "{}",
+        ran.stdout
+    );
+    for row in [format!("  {a}"), format!("  {b}")] {
+        assert!(ran.stdout.contains(&row), "{}", ran.stdout);
+    }
+
+    let mut top = forebay()
+        .args(["top", &a, &b, "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(top.stdout.take().unwrap()).lines();
+    let mut next = || -> serde_json::Value {
+        serde_json::from_str(&lines.next().expect("it goes on").unwrap()).unwrap()
+    };
+    let both = next();
+    assert_eq!(both["type"], "status");
+    assert_eq!(
+        (&both["format"], &both["state"]),
+        (&1.into(), &"serving".into())
+    );
+    assert_eq!(both["connections"]["streams"], 1);
+    assert_eq!(both["servers"][0]["server"], a.as_str());
+    assert_eq!(both["servers"][1]["report"]["served"][0]["name"], "shards");
+
+    second.child.kill().unwrap();
+    second.child.wait().unwrap();
+    let one = loop {
+        let status = next();
+        if !status["servers"][1]["error"].is_null() {
+            break status;
+        }
+    };
+    assert_eq!(one["state"], "1 of 2 serving");
+    assert_eq!(one["servers"][0]["report"]["connections"]["streams"], 1);
+    assert!(one["servers"][1]["report"].is_null(), "{one}");
+    let text = one["bottleneck"]["text"].as_str().unwrap();
+    assert!(text.ends_with(&format!("; no answer from {b}")), "{text}");
+    let ran = run(["top", &a, &b, "--once"]).done();
+    assert!(ran.stdout.contains("no answer 1s"), "{}", ran.stdout);
+    assert!(
+        ran.stdout.contains(&format!("cannot ask {b}: ")),
+        "{}",
+        ran.stdout
+    );
+
+    drop((stream, client));
+    first.signal("KILL");
+    first.end();
+    let mut stderr = String::new();
+    top.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(top.wait().unwrap().code(), Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("error: none of 2 servers answers: "),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn one_job_by_flags() {
     let (_dir, root) = packed();
     let job = [

@@ -27,6 +27,40 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// Returns the servers of the arguments, each once. `dns://HOST:PORT` stands for every address of the name.
+    pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Target>, Failure> {
+        let mut targets = Vec::new();
+        for text in texts {
+            let named = match text.strip_prefix("dns://") {
+                None => vec![Target::parse(text)?],
+                Some(name) => Target::parse(name)?.addresses()?,
+            };
+            for target in named {
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Returns a target for each address of the host.
+    fn addresses(&self) -> Result<Vec<Target>, Failure> {
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let found = found.map_err(|error| {
+            Failure::new(format!("cannot resolve {:?}: {error}", self.host))
+                .maybe_hint(io_hint(&error))
+        })?;
+        let mut hosts: Vec<_> = found.map(|address| address.ip()).collect();
+        hosts.sort_unstable();
+        let targets = hosts.iter().map(|host| Target {
+            host: host.to_string(),
+            port: self.port,
+            path: self.path.clone(),
+        });
+        Ok(targets.collect())
+    }
+
     pub(super) fn parse(text: &str) -> Result<Target, Failure> {
         let wrong = |what: &str| {
             Failure::usage(format!("{}: {what}", printable(text)))
@@ -227,6 +261,19 @@ mod tests {
             assert_eq!(failure.exit_code(), 2, "{text}");
             assert!(!failure.message().contains("u:p"), "{}", failure.message());
         }
+    }
+
+    #[test]
+    fn each_server_counts_once_and_a_name_stands_for_its_addresses() {
+        let all = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+            let targets = Target::parse_all(&texts)?;
+            Ok::<_, Failure>(targets.iter().map(Target::to_string).collect::<Vec<_>>())
+        };
+        let found = all(&["b:99", "127.0.0.1", "http://b:99/", "dns://127.0.0.1:7071"]).unwrap();
+        assert_eq!(found, ["b:99", "127.0.0.1:7071"]);
+        assert_eq!(all(&["dns://[::1]:80/x"]).unwrap(), ["[::1]:80/x"]);
+        assert_eq!(all(&["a", "a:b"]).unwrap_err().exit_code(), 2);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod fetch;
 mod screen;
+mod several;
+mod total;
 mod view;
 mod watch;
 
@@ -15,24 +17,32 @@ use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use fetch::Target;
 use screen::Screen;
+use total::{Status, total};
 use view::View;
 use watch::Watch;
 
-/// Show rates, stages, ranks and the bottleneck of a server
+/// Show rates, stages, ranks and the bottleneck of servers
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Shows what the server's dashboard shows, and is refreshed in place until Ctrl-C. If stdout is not a
 terminal, one report is printed. The server needs --admin-listen.
 
+With several servers: their total, the server that limits the trainers, and a row for each server.
+`waits` is the longest wait of a rank, as a fraction of its time. A server that does not answer is
+marked, not counted and asked again; the command fails if none answers. With --json the total has
+the format of one server, and `servers` has each server's report.
+
 Examples:
   forebay top                                  the server on 127.0.0.1:7071
-  forebay top data-3:7071
+  forebay top data-1:7071 data-2:7071          two servers of a job
+  forebay top dns://feed.training.svc:7071     each address that the name has at the start
+  forebay top data-2:7071                      stages and ranks of one of them
   forebay top --once
   forebay top --json | jq .now.images_per_s    a report a second")]
 pub(crate) struct Args {
-    /// The server's --admin-listen: an address, or the URL of its dashboard
+    /// --admin-listen of each server: an address, or the URL of its dashboard
     #[arg(value_name = "HOST:PORT|URL", default_value = "127.0.0.1:7071")]
-    server: String,
+    servers: Vec<String>,
 
     /// Print one report and exit
     #[arg(long)]
@@ -47,7 +57,7 @@ const WIDEST: usize = 120;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let mut watch = Watch::of(vec![Target::parse(&args.server)?]);
+    let mut watch = Watch::of(Target::parse_all(&args.servers)?);
     let interrupt = console.interrupt().answer();
     // The command ends with an error if no server answers at first. On a terminal, later errors are retried.
     watch.round(None);
@@ -56,7 +66,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     }
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
     let repeats = !args.once && (terminal || console.is_json());
-    let limit = terminal.then_some(INTERVAL);
+    let several = watch.servers.len() > 1;
+    let limit = (several || terminal).then_some(INTERVAL);
     let mut screen = (repeats && terminal).then(Screen::open);
     loop {
         let (columns, rows) = match &screen {
@@ -73,7 +84,11 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
                 console.event("status", report);
                 view.lines(server, report)
             }
-            _ => break,
+            servers => {
+                let total = total(servers);
+                console.event("status", &Status::new(&total, servers));
+                view.servers(&total, servers)
+            }
         };
         match &mut screen {
             Some(screen) => screen.draw(lines, rows),

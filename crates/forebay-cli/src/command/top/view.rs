@@ -11,7 +11,7 @@ use crate::table::{Align, Table, width, wrap};
 
 /// Widths in characters: of the sparklines of the server and of a rank, and of a bar.
 const LINE: usize = 24;
-const SHORT_LINE: usize = 8;
+pub(super) const SHORT_LINE: usize = 8;
 const BAR: usize = 28;
 const EVENTS: usize = 6;
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -56,7 +56,12 @@ impl View {
     }
 
     /// Formats the state and the bottleneck. `silent` is the time since a server no longer answers.
-    fn head(&self, target: &str, silent: Option<Duration>, report: &Report) -> Vec<String> {
+    pub(super) fn head(
+        &self,
+        target: &str,
+        silent: Option<Duration>,
+        report: &Report,
+    ) -> Vec<String> {
         let paint = self.paint;
         let up = Duration::try_from_secs_f64(report.time_s - report.started_s).unwrap_or_default();
         let state = match (silent, report.state.as_str()) {
@@ -90,7 +95,7 @@ impl View {
         lines
     }
 
-    fn overview(&self, report: &Report) -> Vec<String> {
+    pub(super) fn overview(&self, report: &Report) -> Vec<String> {
         let (now, process) = (&report.now, &report.process);
         let points = usize::try_from(report.history.points).unwrap_or(0);
         let line = |values: &[f64]| self.paint.cyan(spark(values, points, LINE));
@@ -315,7 +320,7 @@ impl View {
     }
 
     /// Truncates a line to the width of the view, without counting color codes. All color codes are kept, so that colors end.
-    fn cut(&self, line: &str) -> String {
+    pub(super) fn cut(&self, line: &str) -> String {
         if width(line) <= self.columns {
             return line.to_owned();
         }
@@ -350,7 +355,7 @@ fn kind(served: &Served) -> String {
     }
 }
 
-fn rate(value: f64) -> String {
+pub(super) fn rate(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
         value => quantity::rate((value * 1000.0) as u64, Duration::from_secs(1000)),
@@ -359,7 +364,7 @@ fn rate(value: f64) -> String {
 
 /// Returns a sparkline of the last values, with the latest at the right. `points` values fill all `characters`; each character
 /// shows the mean of its values.
-fn spark(values: &[f64], points: usize, characters: usize) -> String {
+pub(super) fn spark(values: &[f64], points: usize, characters: usize) -> String {
     let a_character = points.max(1).div_ceil(characters);
     let means: Vec<f64> = values
         .rchunks(a_character)

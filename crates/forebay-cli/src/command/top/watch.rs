@@ -27,6 +27,11 @@ impl Server {
         }
     }
 
+    /// Returns the current report of a server that answers.
+    pub(super) fn report(&self) -> Option<&Report> {
+        self.last.as_ref().filter(|_| self.silent.is_none())
+    }
+
     pub(super) fn take(&mut self, answer: Result<Report, Failure>) {
         match answer {
             Ok(report) => (self.last, self.silent) = (Some(report), None),
@@ -110,6 +115,10 @@ impl Watch {
             return None;
         }
         let (_, failure) = self.servers.first_mut()?.silent.take()?;
-        Some(failure)
+        Some(match self.servers.len() {
+            1 => failure,
+            servers => Failure::new(format!("none of {servers} servers answers: {failure}"))
+                .maybe_hint(failure.hint_line().map(str::to_owned)),
+        })
     }
 }
