@@ -24,7 +24,7 @@ pub struct GlobalArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Print less: once hides notes and progress, twice warnings too
+    /// Print less: once hides notes, progress and reports of what was written, twice warnings too
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) quiet: u8,
 

@@ -38,6 +38,8 @@ fn program_name(called: &OsStr) -> String {
 pub struct Console {
     json: bool,
     quiet: u8,
+    /// Whether results for people are hidden.
+    hides_results: bool,
     verbose: u8,
     results: Paint,
     notes: Paint,
@@ -75,6 +77,7 @@ impl Console {
         Self {
             json: args.json,
             quiet: args.quiet,
+            hides_results: false,
             verbose: args.verbose,
             results: Paint::new(colour(io::stdout().is_terminal())),
             notes: Paint::new(colour(stderr_is_terminal)),
@@ -94,6 +97,7 @@ impl Console {
         Self {
             json: true,
             quiet: 2,
+            hides_results: false,
             verbose: 0,
             results: Paint::new(false),
             notes: Paint::new(false),
@@ -154,9 +158,14 @@ impl Console {
         self.results
     }
 
+    /// Makes `-q` hide results for people.
+    pub(crate) fn results_are_a_report(&mut self) {
+        self.hides_results = self.quiet > 0;
+    }
+
     /// Prints a line of results for a person; nothing with `--json`.
     pub fn line(&self, text: impl AsRef<str>) {
-        if !self.json {
+        if !self.json && !self.hides_results {
             let text = safe(text.as_ref());
             self.stdout(|out| writeln!(out, "{text}"));
         }

@@ -72,7 +72,10 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     let program = args
         .first()
         .map_or(OsStr::new("forebay"), OsString::as_os_str);
-    let console = Console::new(&cli.global, program);
+    let mut console = Console::new(&cli.global, program);
+    if cli.command.ends_with_report() {
+        console.results_are_a_report();
+    }
     if cli.command.logs_json() {
         console.log_as_json();
     }

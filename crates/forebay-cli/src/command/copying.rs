@@ -26,7 +26,7 @@ use crate::store_args::{Setting, StoreArgs, parse_pair};
 pub(super) struct How {
     /// Say what would be done, and do nothing
     #[arg(short = 'n', long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 
     /// How to detect unchanged objects: by stored checksums, or by reading objects that have none
     #[arg(

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     delete_extra: bool,
 
     #[command(flatten)]
-    how: How,
+    pub(super) how: How,
 
     #[command(flatten)]
     store: StoreArgs,

@@ -59,6 +59,18 @@ impl Command {
     pub(crate) fn logs_json(&self) -> bool {
         matches!(self, Command::Serve(args) if args.logs_json())
     }
+
+    /// Returns whether the results are only a report of what was written, which `-q` hides.
+    pub(crate) fn ends_with_report(&self) -> bool {
+        match self {
+            Command::Pack(args) => !args.dry_run,
+            Command::Cp(args) => !args.how.dry_run,
+            Command::Convert(_) | Command::Repair(_) | Command::Export(_) | Command::Index(_) => {
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 // `forebay --help` lists the commands in this order.

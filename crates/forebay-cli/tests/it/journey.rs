@@ -82,6 +82,25 @@ fn pack_prints_its_result_on_stdout_and_nothing_else() {
 }
 
 #[test]
+fn quiet_hides_reports_of_what_was_written_and_no_other_results() {
+    let (dir, root) = packed("indexed", &[]);
+    let (source, copy) = (images(), dir.path().join("copy"));
+    let (again, files) = (dir.path().join("again"), dir.path().join("files"));
+    for args in [
+        ["pack", text(&source), text(&again)],
+        ["convert", text(&root), text(&copy)],
+        ["export", text(&root), text(&files)],
+    ] {
+        let ran = run(args.into_iter().chain(["-q"])).done();
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("", ""), "{args:?}");
+    }
+    let plan = run(["pack", text(&source), text(&dir.path().join("new")), "-nq"]).done();
+    assert!(plan.stdout.contains("train-00000-of"), "{}", plan.stdout);
+    let shown = run(["inspect", text(&root), "-q"]).done();
+    assert!(shown.stdout.contains("fingerprint"), "{}", shown.stdout);
+}
+
+#[test]
 fn the_json_of_pack_is_events_and_a_summary() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("out");

@@ -63,7 +63,7 @@ pub(crate) struct Args {
 
     /// Show the census and the plan, write nothing
     #[arg(short = 'n', long, conflicts_with = "step", help_heading = "Run")]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 
     /// Replace the dataset or unfinished pack in DST
     #[arg(long, conflicts_with_all = ["part", "finish"], help_heading = "Run")]
