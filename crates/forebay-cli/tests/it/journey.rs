@@ -224,6 +224,11 @@ fn inspect_shows_dataset_and_shards() {
         let (_dir, root) = packed(format, &["--shards", "2"]);
         let ran = run(["inspect", text(&root)]).done();
         assert_eq!(ran.stderr, "");
+        assert!(
+            ran.stdout.lines().all(|line| line.chars().count() <= 100),
+            "{}",
+            ran.stdout
+        );
         for part in [
             "train",
             "validation",

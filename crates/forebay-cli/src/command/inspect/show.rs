@@ -13,13 +13,15 @@ use crate::histogram::{Bucket, Histogram};
 use crate::input::show as show_path;
 use crate::paint::printable;
 use crate::quantity;
-use crate::table::{Align, Table};
+use crate::table::{Align, Table, wrap};
 
 /// Maximum number of classes to print without --verbose.
 const SHOWN_CLASSES: usize = 12;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
+/// Width of the options that a dataset was packed with, where they wrap.
+const COLUMNS: usize = 100;
 
 /// The results of `inspect`.
 pub(super) struct Findings<'a> {
@@ -53,7 +55,10 @@ impl Findings<'_> {
             console.blank();
             console.line(format!("fingerprint {}", manifest.fingerprint));
             if !manifest.pack.is_empty() {
-                console.line(format!("packed with {}", options(&manifest.pack)));
+                let line = format!("packed with {}", options(&manifest.pack));
+                for line in wrap(&line, COLUMNS) {
+                    console.line(line);
+                }
             }
         }
     }
