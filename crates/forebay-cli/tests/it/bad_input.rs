@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use forebay_image::{PngCompression, SampleFormat, encode_png_samples};
 use support::{images, run, text, tree};
 use tempfile::TempDir;
 
@@ -287,6 +288,32 @@ fn a_record_that_is_no_example() {
     writer.write(payload).unwrap();
     writer.finish().unwrap();
     run(["cat", text(&path), "0"]).failed_with(&["train-00000-of-00001", "record 0", "Example"]);
+}
+
+/// `--transcode-nonstandard` is about images that their names or kinds hide from other readers.
+#[test]
+fn only_a_png_under_a_jpeg_name_becomes_a_jpeg() {
+    let dir = tempfile::tempdir().unwrap();
+    let [source, out, back] = ["in", "out", "back"].map(|name| dir.path().join(name));
+    let class = source.join("a");
+    fs::create_dir_all(&class).unwrap();
+    let (gray, small) = (SampleFormat::Gray8, PngCompression::Small);
+    let png = encode_png_samples(&[7; 64], 8, 8, gray, small).unwrap();
+    for name in ["named.png", "hidden.jpg"] {
+        fs::write(class.join(name), &png).unwrap();
+    }
+    pack(&source, &out, &["--transcode-nonstandard"]).done();
+    run(["export", text(&out), text(&back)]).done();
+    let files = tree(&back);
+    let found = |name: &str| {
+        files
+            .iter()
+            .find(|(path, _)| path.ends_with(name))
+            .unwrap()
+            .1
+    };
+    assert_eq!(found("named.png"), &png);
+    assert!(found("hidden.jpg").starts_with(&[0xff, 0xd8]));
 }
 
 #[test]

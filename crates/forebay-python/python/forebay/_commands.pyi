@@ -111,7 +111,7 @@ def pack(
     staging_bytes : optional
         Bytes that it may hold [default: half of what is free there].
     transcode_nonstandard : bool, default False
-        Convert PNG named .JPEG, CMYK and truncated JPEGs to RGB JPEG.
+        Convert to RGB JPEG: PNG, WebP and TIFF with a JPEG's name, CMYK and truncated JPEGs. A PNG named .png stays.
 
     Raises
     ------

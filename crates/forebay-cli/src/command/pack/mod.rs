@@ -193,7 +193,7 @@ struct OptionArgs {
     #[arg(long, value_name = "N", help_heading = "Images")]
     max_side: Option<NonZeroU32>,
 
-    /// Convert PNG named .JPEG, CMYK and truncated JPEGs to RGB JPEG
+    /// Convert to RGB JPEG: PNG, WebP and TIFF with a JPEG's name, CMYK and truncated JPEGs. A PNG named .png stays
     #[arg(long, help_heading = "Images")]
     transcode_nonstandard: bool,
 
