@@ -34,7 +34,7 @@ pub struct StreamStats {
 pub struct ServerUse {
     /// The server, as the URL, the resolved name or the file gives it.
     pub server: String,
-    /// Batches received from it.
+    /// Batches received from it, also those that the consumer has not taken.
     pub batches: u64,
     /// Payload bytes.
     pub payload_bytes: u64,

@@ -1255,7 +1255,8 @@ class Loader:
             made twice because the answer was late), and "cache", None without one, else "hits" and "misses"
             of blocks and "hit_bytes" and "miss_bytes" of what was wanted of them. A server counts for all
             of its streams together.
-            With servers also "server", the one that batches come from, and "servers", how many came from each; "reconnects",
+            With servers also "server", the one that batches come from, and "servers", how many batches each sent, also
+            those that were only read ahead; "reconnects",
             how often one was lost and the next went on, "longest_gap_s", the longest time until it did, "handovers", how
             often one took over from another that still served, and "retries", attempts that came to nothing: None
             without servers.
