@@ -156,6 +156,24 @@ fn a_dataset_is_warmed_once_looked_at_and_cleared() {
 }
 
 #[test]
+fn a_new_cache_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = ["--cache-dir", text(dir.path())];
+    // It is created, but there is no dataset.
+    let (_web, url) = Web::start(dir.path());
+    let fetch = ["cache", &url, "--cache-bytes", "1GiB"];
+    run([&fetch, &place[..]].concat()).code(1);
+    let shown = run([&["cache"], &place[..]].concat()).done().stdout;
+    assert!(
+        shown.contains("  empty; ") && !shown.contains("block"),
+        "{shown}"
+    );
+    let clear = ["cache", "--clear", "-n"];
+    let cleared = run([&clear, &place[..]].concat()).done().stdout;
+    assert!(cleared.starts_with("Nothing to remove from "), "{cleared}");
+}
+
+#[test]
 fn what_is_no_cache_is_refused_and_stays() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("thesis.tex"), "years").unwrap();

@@ -71,11 +71,17 @@ fn status(dir: &Path, console: &Console) -> Result<Outcome, Failure> {
     let contents = cache::contents(dir)?;
     let free_bytes = forebay_store::free_bytes(dir)?;
     console.heading(show(dir));
+    let held = match contents.blocks {
+        0 => "empty".to_owned(),
+        blocks => format!(
+            "{} in {} of {}",
+            quantity::bytes(contents.used_bytes),
+            quantity::counted(blocks, "block", "blocks"),
+            quantity::binary(u64::from(contents.block_bytes)),
+        ),
+    };
     console.line(format!(
-        "  {} in {} of {}; {} free on its file system; {}",
-        quantity::bytes(contents.used_bytes),
-        quantity::counted(contents.blocks, "block", "blocks"),
-        quantity::binary(u64::from(contents.block_bytes)),
+        "  {held}; {} free on its file system; {}",
         quantity::bytes(free_bytes),
         match contents.users {
             0 => "not in use".to_owned(),
@@ -139,13 +145,16 @@ fn clear(
     console: &Console,
 ) -> Result<Outcome, Failure> {
     let cleared = cache::clear(dir, location, dry_run)?;
-    console.line(format!(
-        "{} {} of {} from {}",
-        if dry_run { "Would remove" } else { "Removed" },
-        quantity::bytes(cleared.bytes),
-        quantity::counted(cleared.blocks, "block", "blocks"),
-        show(dir)
-    ));
+    console.line(match cleared.blocks {
+        0 => format!("Nothing to remove from {}", show(dir)),
+        blocks => format!(
+            "{} {} of {} from {}",
+            if dry_run { "Would remove" } else { "Removed" },
+            quantity::bytes(cleared.bytes),
+            quantity::counted(blocks, "block", "blocks"),
+            show(dir)
+        ),
+    });
     if cleared.users > 0 {
         console.note(format!(
             "{} it: what they read is kept again",
