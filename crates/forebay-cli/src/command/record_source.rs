@@ -12,6 +12,8 @@ use crate::failure::Failure;
 
 /// Name of the file that lists the shards of a split, in formats with such a list.
 const INDEX: &str = "index.json";
+/// The directory whose file names identify COCO, since its splits may have any names.
+const ANNOTATIONS: &str = "annotations";
 /// Extension of a Zarr store, a directory that counts as one file.
 const STORE: &str = ".zarr";
 /// Maximum number of subdirectories of a source to list.
@@ -120,7 +122,8 @@ fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Fa
         let below = names(&path.join(&dir)).into_iter();
         let shows_format = |name: &String| {
             let mut ends = RecordFormat::all().flat_map(RecordFormat::names_in_split_dirs);
-            name == INDEX || ends.any(|end| name.ends_with(end))
+            let is_annotations = dir == ANNOTATIONS && name.ends_with(".json");
+            name == INDEX || is_annotations || ends.any(|end| name.ends_with(end))
         };
         let shown = below.filter(shows_format);
         all.extend(shown.map(|name| format!("{dir}/{name}")));

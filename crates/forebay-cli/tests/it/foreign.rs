@@ -181,6 +181,41 @@ fn a_directory_without_shards_is_no_source() {
     run(["index", "/proc/nonexistent"]).failed_with(&["/proc/nonexistent"]);
 }
 
+/// A COCO dataset is recognized by its annotations, whatever its splits are called.
+#[test]
+fn coco_splits_need_no_year() {
+    let temp = tempfile::tempdir().unwrap();
+    let (source, dst) = (temp.path().join("coco"), temp.path().join("dst"));
+    let files = tree(&images());
+    let image = files.iter().find(|(path, _)| path.starts_with("train"));
+    let image = image.unwrap().1;
+    let size = forebay_image::probe(image, &Default::default()).unwrap();
+    let json = format!(
+        r#"{{"images": [{{"id": 7, "file_name": "a.jpg", "width": {}, "height": {}}}],
+            "annotations": [{{"id": 1, "image_id": 7, "category_id": 3, "bbox": [0, 0, 8, 8]}}],
+            "categories": [{{"id": 3, "name": "shape"}}]}}"#,
+        size.width, size.height
+    );
+    fs::create_dir_all(source.join("annotations")).unwrap();
+    for split in ["train", "val"] {
+        fs::create_dir(source.join(split)).unwrap();
+        fs::write(source.join(split).join("a.jpg"), image).unwrap();
+        let name = format!("annotations/instances_{split}.json");
+        fs::write(source.join(name), &json).unwrap();
+    }
+    run(["convert", text(&source), text(&dst), "--format", "indexed"]).done();
+    let summary = run(["inspect", text(&dst), "--json"]).done().summary();
+    let splits = summary["splits"].as_array().unwrap();
+    let splits: Vec<_> = splits
+        .iter()
+        .map(|split| (&split["name"], &split["records"]))
+        .collect();
+    assert_eq!(
+        splits,
+        [(&"train".into(), &1.into()), (&"val".into(), &1.into())]
+    );
+}
+
 /// A list of images is converted with its columns, named directly or by its directory. `pack` uses its labels too.
 #[test]
 fn lists_of_images_are_converted_and_packed() {

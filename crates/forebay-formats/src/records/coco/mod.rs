@@ -58,7 +58,9 @@ impl Format for Coco {
         };
         let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
         let splits = names.iter().any(is_split);
-        named(BESIDE_IMAGES).or_else(|| named(ANNOTATIONS).filter(|_| splits))
+        let annotations = names.iter().copied().find(|name| is_annotations(name));
+        let by_year = || named(ANNOTATIONS).filter(|_| splits);
+        named(BESIDE_IMAGES).or(annotations).or_else(by_year)
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
@@ -126,6 +128,21 @@ impl Format for Coco {
         source.facts.findings = findings;
         Ok(source)
     }
+}
+
+/// Returns whether a path in a source is that of annotations: `annotations/TASK_SPLIT.json`.
+fn is_annotations(path: &str) -> bool {
+    let name = path
+        .strip_prefix(ANNOTATIONS)
+        .and_then(|rest| rest.strip_prefix('/'));
+    let name = name.and_then(|name| name.strip_suffix(".json"));
+    let is_of = |name: &str, task| {
+        let split = name
+            .strip_prefix(task)
+            .and_then(|rest| rest.strip_prefix('_'));
+        split.is_some_and(|split| !split.is_empty())
+    };
+    name.is_some_and(|name| TASKS.iter().any(|task| is_of(name, *task)))
 }
 
 /// The files of a split.

@@ -97,6 +97,16 @@ fn objects_become_boxes_with_labels_from_0() {
     let dir = dataset(&[("instances_val2017.json", &json)]);
     let names = ["annotations", "val2017"];
     assert_eq!(RecordFormat::detect(&names).unwrap().0.name(), "coco");
+    let without_year = "annotations/person_keypoints_train.json";
+    let (found, sign) = RecordFormat::detect(&["annotations", without_year, "train"]).unwrap();
+    assert_eq!((found.name(), sign), ("coco", without_year));
+    let others = [
+        "annotations",
+        "annotations/a.json",
+        "annotations/captions_.json",
+        "train",
+    ];
+    assert!(RecordFormat::detect(&others).is_none());
     let source = open(dir.path(), &[]).unwrap();
     assert_eq!(source.splits[0].name, "val2017");
     let classes: Vec<_> = source
