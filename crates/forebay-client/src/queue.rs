@@ -191,8 +191,10 @@ impl Queue {
         self.wait(time, interrupted).1.is_some()
     }
 
-    /// Drops the queued items, closes the connections and ends all waits.
+    /// Drops the queued items, closes the connections and ends all waits. Tells the server first, so that it does not count a
+    /// lost client.
     pub(crate) fn interrupt(&self) {
+        self.try_send(&wire::Close {}.into());
         let mut state = self.state();
         // Freed now, because handles to the stream may outlive its consumer.
         let items = state.delivery.interrupt();

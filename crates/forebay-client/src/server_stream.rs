@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::thread;
 
-use forebay_wire::wire;
-
 use crate::connection::Connection;
 use crate::error::{Error, Result};
 use crate::queue::{Counters, Queue};
@@ -57,7 +55,6 @@ impl ServerStream {
 
     /// Stops the receiving thread.
     pub(crate) fn finish(&mut self) {
-        self.queue.try_send(&wire::Close {}.into());
         self.queue.interrupt();
         if let Some(thread) = self.thread.take()
             && !self.queue.is_dialling()

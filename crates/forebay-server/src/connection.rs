@@ -314,9 +314,10 @@ fn accept(served: &Served, name: &str, open: &mut wire::Open) -> Result<LoaderOp
 /// still be reached.
 fn broken(link: &Link, error: WireError, streams: bool) -> Option<Failure> {
     match error {
-        WireError::Closed => link.end(match streams {
-            true => Ending::failed("closed the connection without a Close message"),
-            false => Ending::clean("closed the connection"),
+        WireError::Closed => link.end(match link.take_send_error() {
+            Some(e) => Ending::failed(format!("lost the connection: {e}")),
+            None if streams => Ending::failed("closed the connection without a Close message"),
+            None => Ending::clean("closed the connection"),
         }),
         e if e.is_disconnect() => link.end(Ending::failed(format!("lost the connection: {e}"))),
         e => return Some(Failure::new(Kind::Protocol, e)),

@@ -57,6 +57,8 @@ struct Flow {
     stop: Option<Stop>,
     monitor: Option<Arc<dyn StreamMonitor>>,
     ending: Option<Ending>,
+    /// Why a batch could not be sent.
+    send_error: Option<forebay_wire::Error>,
     stats: ServerStreamStats,
     /// When the oldest unanswered ping was sent.
     unanswered: Option<Instant>,
@@ -446,6 +448,18 @@ impl Link {
     /// Records how the connection ended; the first call is kept.
     pub(crate) fn end(&self, ending: Ending) {
         lock(&self.flow).ending.get_or_insert(ending);
+    }
+
+    /// Records that the client does not receive any more. The thread that reads its last messages decides how the
+    /// connection ended.
+    pub(crate) fn send_failed(&self, error: forebay_wire::Error) {
+        lock(&self.flow).send_error = Some(error);
+        self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Takes the error of a batch that could not be sent.
+    pub(crate) fn take_send_error(&self) -> Option<forebay_wire::Error> {
+        lock(&self.flow).send_error.take()
     }
 
     /// Returns how the connection ended, if recorded.

@@ -66,10 +66,8 @@ pub(crate) fn run(
             link.end(Ending::failed(format!("read nothing for {stall:?}")));
             link.socket.shutdown(Shutdown::Both);
         }
-        End::Send(e) => {
-            link.end(Ending::failed(format!("lost the connection: {e}")));
-            link.socket.shutdown(Shutdown::Both);
-        }
+        // The client may have sent a Close message before it closed, which the receiving thread still reads.
+        End::Send(e) => link.send_failed(e),
     }
 }
 

@@ -27,6 +27,25 @@ crate::over_each_transport! {
     stats_come_while_a_stream_waits,
     a_deadline_says_who_waits_for_whom_and_is_not_the_end,
     an_interruption_ends_a_wait_at_once,
+    a_stream_that_ends_in_mid_epoch_is_no_lost_client,
+}
+
+fn a_stream_that_ends_in_mid_epoch_is_no_lost_client(transport: Transport) {
+    let (server, log) = plain();
+    for turn in 0..40 {
+        let client = connect(server.addr(), transport);
+        let mut stream = client.open(epochs(100)).unwrap();
+        stream.next_batch().unwrap().unwrap();
+        // Either another thread interrupts the stream first, as Python's loaders do, or it is dropped.
+        if turn % 2 == 0 {
+            stream.interrupter().interrupt();
+        }
+    }
+    server.shutdown();
+    let is_lost =
+        |line: &String| line.contains("without a Close") || line.contains("lost the connection");
+    let lost: Vec<String> = log.all().into_iter().filter(is_lost).collect();
+    assert!(lost.is_empty(), "{lost:#?}");
 }
 
 fn two_epochs_arrive_in_order_with_their_pixels(transport: Transport) {
