@@ -15,23 +15,28 @@ impl View {
         let mut lines = self.head(&all, None, total);
         lines.extend(self.overview(total));
         lines.push(String::new());
-        let mut table = Table::new(&[
+        let mut columns = vec![
             ("server", Align::Left),
             ("state", Align::Left),
             ("images/s", Align::Right),
-            ("", Align::Left),
             ("streams", Align::Right),
             ("waits", Align::Right),
             ("cache", Align::Right),
             ("limit", Align::Left),
-        ]);
+        ];
+        if self.is_wide() {
+            columns.push(("", Align::Left));
+        }
+        let mut table = Table::new(&columns);
         for server in servers {
             table.row(self.row(server));
         }
         lines.extend(table.lines(self.paint));
         lines.push(String::new());
-        for (_, failure) in servers.iter().filter_map(|server| server.silent.as_ref()) {
-            lines.push(self.paint.red(printable(failure.message())));
+        for (since, failure) in servers.iter().filter_map(|server| server.silent.as_ref()) {
+            let silent = quantity::eta(since.elapsed());
+            let text = format!("no answer for {silent}: {}", failure.message());
+            lines.push(self.paint.red(printable(&text)));
         }
         let hint = format!("one server alone: forebay top {}", servers[0].name);
         lines.push(self.paint.dim(printable(&hint)));
@@ -42,16 +47,15 @@ impl View {
         let paint = self.paint;
         let mut name = printable(&server.name);
         // Names of one cluster differ at their start.
-        let most = (self.columns / 3).max(1);
+        let others = if self.is_wide() { 67 } else { 57 };
+        let most = self.columns.saturating_sub(others).max(1);
         if let Some((end, _)) = name.char_indices().nth(most) {
             name.truncate(end);
             name.pop();
             name.push('…');
         }
         let Some(report) = server.report() else {
-            let silent = server.silent.as_ref().map(|(since, _)| since.elapsed());
-            let silent = quantity::eta(silent.unwrap_or_default());
-            return vec![name, paint.red(format!("no answer {silent}"))];
+            return vec![name, paint.red("no answer")];
         };
         let state = match report.state.as_str() {
             "serving" => paint.green("serving"),
@@ -60,15 +64,11 @@ impl View {
         let history = &report.history;
         let percent = |part: f64| format!("{:.0} %", part * 100.0);
         let limit = printable(&report.bottleneck.bound);
-        vec![
+        let points = usize::try_from(history.points).unwrap_or(0);
+        let mut row = vec![
             name,
             state,
             rate(report.now.images_per_s),
-            paint.cyan(spark(
-                &history.images_per_s,
-                usize::try_from(history.points).unwrap_or(0),
-                SHORT_LINE,
-            )),
             count(report.connections.streams),
             percent(longest_wait(report)),
             match &report.cache {
@@ -80,7 +80,11 @@ impl View {
                 "idle" | "unknown" => paint.dim(limit),
                 _ => paint.yellow(limit),
             },
-        ]
+        ];
+        if self.is_wide() {
+            row.push(paint.cyan(spark(&history.images_per_s, points, SHORT_LINE)));
+        }
+        row
     }
 }
 
@@ -106,17 +110,19 @@ mod tests {
         let text = lines(80, false, &servers).join("\n");
         for part in [
             "forebay on 3 servers  2 of 3 serving",
-            "is the slowest of 3 servers: decode-bound: why; no answer from\ndata-2:7071",
+            "is the slowest of 3 servers:\ndecode-bound: why; no answer from data-2:7071",
             "images       2,000/s",
-            "  server                      state         images/s            streams  waits  cache  limit",
-            "  data-0:7071                 serving          1,000       ▅█         1   25 %      -  trainer",
-            "  data-1.data.training.svc.c…  serving",
-            "  data-2:7071                 no answer 1s",
-            "cannot ask data-2:7071: \\u{1b}[2J refused",
+            "  server                   state      images/s  streams  waits  cache  limit",
+            "  data-0:7071              serving       1,000        1   25 %      -  trainer",
+            "  data-1.data.training.s…  serving       1,000        1   25 %      -  decode",
+            "  data-2:7071              no answer",
+            "no answer for 1s: cannot ask data-2:7071: \\u{1b}[2J refused",
             "one server alone: forebay top data-0:7071",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
+        let wide = lines(100, false, &servers).join("\n");
+        assert!(wide.contains("trainer       ▅█"), "{wide}");
     }
 
     #[test]

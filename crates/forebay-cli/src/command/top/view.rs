@@ -203,8 +203,12 @@ impl View {
         )
     }
 
+    /// Whether tables have room for a further column.
+    pub(super) fn is_wide(&self) -> bool {
+        self.columns >= 100
+    }
+
     fn ranks(&self, served: &Served) -> Vec<String> {
-        let wide = self.columns >= 100;
         let mut columns = vec![
             ("rank", Align::Right),
             ("epoch", Align::Right),
@@ -215,7 +219,7 @@ impl View {
             ("waits", Align::Right),
             ("via", Align::Left),
         ];
-        if wide {
+        if self.is_wide() {
             columns.push(("from", Align::Left));
         }
         let mut table = Table::new(&columns);
