@@ -111,7 +111,7 @@ mod tests {
         for part in [
             "forebay on 3 servers  2 of 3 serving",
             "is the slowest of 3 servers:\ndecode-bound: why; no answer from data-2:7071",
-            "images       2,000/s",
+            "images      2,000/s",
             "  server                   state      images/s  streams  waits  cache  limit",
             "  data-0:7071              serving       1,000        1   25 %      -  trainer",
             "  data-1.data.training.s…  serving       1,000        1   25 %      -  decode",
@@ -122,7 +122,7 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
         let wide = lines(100, false, &servers).join("\n");
-        assert!(wide.contains("trainer       ▅█"), "{wide}");
+        assert!(wide.contains("trainer        ▅█"), "{wide}");
     }
 
     #[test]
