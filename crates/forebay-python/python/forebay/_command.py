@@ -126,7 +126,7 @@ def _in_python(text: str, known: Mapping[str, _Option]) -> str:
         option = flags.get(found[1])
         if option is None:
             return found[0]
-        return f"{option.name}=True" if option.kind == "switch" else f"{option.name}="
+        return f"{option.name}=True" if option.kind == "switch" else option.name + "=" * found[0].endswith("=")
 
     parts = re.split(r"(`forebay [^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"--([a-z][a-z0-9-]*)=?", keyword, part) for part in parts)
