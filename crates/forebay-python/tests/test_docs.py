@@ -63,10 +63,10 @@ WHOLE = (
 LONG = tuple(f"docs/tutorials/{name}.md" for name in ("detection", "first-epoch", "several-machines"))
 
 # Pages that start a cluster, which only `tools/test full` waits for.
-CLUSTERS = (f"{HOW_TO}ray.md",)
+CLUSTERS = (f"{HOW_TO}ray.md", f"{HOW_TO}spark.md")
 
-# Nodes of Ray on 127.0.0.1, and no reports to its authors.
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+# Nodes of Ray and Spark on 127.0.0.1, and no reports to the authors of Ray.
+LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 # Packages without which a page of `WHOLE` is left out.
 OPTIONAL = {"PIL", "tensorflow", "torch", "torchvision"}
@@ -238,6 +238,8 @@ def test_the_python_blocks_of_a_page_run(
         pytest.importorskip(name)
     if page in CLUSTERS and "FOREBAY_TEST_FULL" not in os.environ:
         pytest.skip("`tools/test full` runs this page: it starts a cluster")
+    if "pyspark" in needed and shutil.which("java") is None:
+        pytest.skip("Spark needs Java")
     job = {"page": page, "programs": code, "names": sorted(names), "tmp": os.fspath(tmp_path)}
     done = subprocess.run(
         [sys.executable, __file__],
