@@ -30,7 +30,7 @@ pub use corpus::replay_corpus;
 pub use gcs::Gcs;
 pub use link::Link;
 pub use moto::Moto;
-pub use proxy::{Fault, FaultProxy, Plan};
+pub use proxy::{Denied, Fault, FaultProxy, Plan};
 pub use s3::S3Server;
 pub use scripted::{Reply, Scripted};
 pub use web::Web;

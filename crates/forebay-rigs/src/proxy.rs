@@ -105,7 +105,11 @@ struct Shared {
     counts: Mutex<BTreeMap<Fault, u64>>,
     most_at_once: Mutex<(u64, u64)>,
     moment: Mutex<Option<Moment>>,
+    denied: Mutex<Option<Denied>>,
 }
+
+/// Whether requests with this method and target are denied.
+pub type Denied = fn(&str, &str) -> bool;
 
 /// An action to run after the server executed a request and before the client gets the response.
 struct Moment {
@@ -133,6 +137,7 @@ impl FaultProxy {
             counts: Mutex::default(),
             most_at_once: Mutex::default(),
             moment: Mutex::default(),
+            denied: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
         let listener = Listener::start(move |stream| serving.serve(stream));
@@ -152,6 +157,11 @@ impl FaultProxy {
     /// Sets the faults from now on.
     pub fn set_plan(&self, plan: Plan) {
         *self.shared.plan.lock().expect("no panic holds it") = plan;
+    }
+
+    /// Answers requests with 403 from now on, if this function of their method and target says so.
+    pub fn deny(&self, denied: Denied) {
+        *self.shared.denied.lock().expect("no panic holds it") = Some(denied);
     }
 
     /// Begins or ends an outage, during which connections are closed at once.
@@ -256,6 +266,10 @@ impl Shared {
                 .or_default() += 1;
         }
         let method = request.method().to_owned();
+        let denied = *self.denied.lock().expect("no panic holds it");
+        if denied.is_some_and(|denied| denied(&method, request.target())) {
+            return send(client, &method, error(403, "AccessDenied"));
+        }
         match fault {
             Some(Fault::Error500) => {
                 return send(client, &method, error(500, "InternalError"));

@@ -7,7 +7,7 @@ use forebay_pack::{
     OutputFormat, PackOptions, Part, PartSummary, Result, ShardDone, Sharding, Summary, convert,
     convert_part, finish, finish_conversion, plan_conversion, prepare,
 };
-use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
+use forebay_rigs::{BUCKET, Denied, FaultProxy, Plan, S3Server};
 use forebay_store::{Location, Retry, Store, StoreOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -329,6 +329,53 @@ fn objects_of_others_are_refused_and_kept() {
     put(".forebay-pack/plan");
     let error = join(&options).unwrap_err().to_string();
     assert!(error.contains("plan of the parts is damaged"), "{error}");
+}
+
+/// A bucket without the permission to list, to write, or to delete: one sentence names the request, and nothing is
+/// published, or, if only the deletion of what is temporary fails, the whole dataset.
+#[test]
+fn missing_permissions_are_named() {
+    let lists: Denied = |method, target| method == "GET" && target.contains("list-type");
+    let writes: Denied = |method, target| method == "PUT" && target.contains("train-00002");
+    let records: Denied = |method, target| method == "PUT" && target.contains("part-0000");
+    let deletes: Denied = |method, _| method == "DELETE";
+    for (number, (denied, of_part)) in [
+        (lists, true),
+        (writes, true),
+        (records, true),
+        (deletes, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let rig = Rig::new(DatasetFormat::TfRecord);
+        let name = format!("set-{number}");
+        let proxy = FaultProxy::new(rig.server.address(), 0, Plan::none());
+        let options = rig.machine(&name, "a", proxy.url());
+        proxy.deny(denied);
+        if of_part {
+            let error = run_part(&options, 1, 1).unwrap_err().to_string();
+            assert!(error.contains("s3://bucket/set-"), "{error}");
+            assert!(error.to_lowercase().contains("denied"), "{error}");
+            assert!(join(&options).is_err());
+            let published = rig.store(&name).head("forebay.json").unwrap();
+            assert!(published.is_none());
+        } else {
+            run_part(&options, 1, 1).unwrap();
+            let error = join(&options).unwrap_err().to_string();
+            assert!(error.to_lowercase().contains("denied"), "{error}");
+        }
+        // With the permissions, the same commands continue.
+        proxy.deny(|_, _| false);
+        assert!(run_part(&options, 1, 1).unwrap().already_complete != of_part);
+        join(&options).unwrap();
+        // The probe for conditional puts could not be deleted either; readers ignore it.
+        let store = rig.store(&name);
+        let left = store.list("").unwrap().into_iter();
+        let left = left.filter(|object| object.key.starts_with(".forebay-probe-"));
+        left.for_each(|probe| store.delete(&probe.key).unwrap());
+        rig.assert_whole(&name);
+    }
 }
 
 #[test]

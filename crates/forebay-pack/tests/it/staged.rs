@@ -102,7 +102,7 @@ fn a_staging_area_that_is_too_small_is_refused_first() {
         "{error}"
     );
     assert!(!dir.path().join("there").exists());
-    // Parts share a directory, so they cannot be written to a store.
+    // Parts that share a directory cannot be written to it through an area.
     let mut options = staged(&src, dir.path(), 1 << 20);
     let prepared = prepare(&options, &(), &Cancel::new()).unwrap();
     let part: Part = "1/2".parse().unwrap();
@@ -112,7 +112,7 @@ fn a_staging_area_that_is_too_small_is_refused_first() {
     ] {
         let error = refused.unwrap();
         assert!(
-            matches!(&error, Error::Options(what) if what.contains("forebay cp")),
+            matches!(&error, Error::Options(what) if what.contains("without a staging area")),
             "{error}"
         );
     }
