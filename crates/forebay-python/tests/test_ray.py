@@ -23,6 +23,9 @@ import forebay
 from conftest import Packed, png, python
 from forebay import _ray_commands, _ray_data
 
+# Ray's switch for nodes on 127.0.0.1, which it reads when it is imported; and no reports to its authors.
+os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+
 has_ray = importlib.util.find_spec("ray") is not None
 with_cluster = [
     pytest.mark.skipif(not has_ray, reason="ray is not installed"),
@@ -162,11 +165,8 @@ def equal(one: pathlib.Path, other: pathlib.Path) -> bool:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """Three nodes on loopback, of which the driver's has one CPU, and the others two each."""
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Ray's switch for nodes on 127.0.0.1; and no reports to its authors.
-        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         import ray
         from ray.cluster_utils import Cluster
 
