@@ -100,7 +100,8 @@ def test_an_error_has_the_traceback_and_can_be_taken_up(packed: Packed, tmp_path
         armed.unlink()
         it.load_state_dict(it.state_dict())
         assert [batch.images.tobytes() for batch in it] == [batch[6] for batch in whole[2:]]
-        assert workers_of(os.getpid()) == before, "an exception costs no process"
+        # Workers of earlier tests may end meanwhile; one that replaces another would be new.
+        assert workers_of(os.getpid()) <= before, "an exception costs no process"
 
 
 @pytest.mark.parametrize(
