@@ -122,20 +122,11 @@ impl Running<'_> {
             let shards = self.plan.shards.iter().enumerate();
             let shards = shards.filter(|(number, _)| part.takes(*number));
             let shards: Vec<&PlannedShard> = shards.map(|(_, shard)| shard).collect();
-            let mut done = self.check(destination, &shards, lines)?;
-            let resumed = done.len() as u64;
+            let done = self.check(destination, &shards, lines)?;
             destination.resume(&done)?;
             let written = self.write(destination, &shards, &done)?;
             self.read_back(destination, &shards, &written)?;
-            let packed = written.iter().fold((0, 0), |(files, bytes), line| {
-                (files + line.records, bytes + line.image_bytes)
-            });
-            done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
-            Ok(PartWork {
-                done,
-                resumed,
-                packed,
-            })
+            Ok(PartWork::new(done, written))
         })?;
         summary.warnings.clone_from(&self.source.facts.warnings);
         Ok(summary)

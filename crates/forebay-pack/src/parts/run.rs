@@ -78,11 +78,27 @@ pub(crate) struct PartJob<'a> {
 
 /// The finished shards of a part, by name.
 pub(crate) struct PartWork {
-    pub(crate) done: BTreeMap<String, ShardLine>,
+    done: BTreeMap<String, ShardLine>,
     /// Shards that an earlier run had finished.
-    pub(crate) resumed: u64,
+    resumed: u64,
     /// Records and image bytes that this run wrote.
-    pub(crate) packed: (u64, u64),
+    packed: (u64, u64),
+}
+
+impl PartWork {
+    /// `done`: the shards of earlier runs; `written`: those of this run.
+    pub(crate) fn new(mut done: BTreeMap<String, ShardLine>, written: Vec<ShardLine>) -> Self {
+        let resumed = done.len() as u64;
+        let packed = written.iter().fold((0, 0), |(files, bytes), line| {
+            (files + line.records, bytes + line.image_bytes)
+        });
+        done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
+        Self {
+            done,
+            resumed,
+            packed,
+        }
+    }
 }
 
 impl PartJob<'_> {
@@ -208,18 +224,10 @@ impl Prepared {
         let mut summary = job.run(destination, cancel, &|lines| {
             observer.assigned(files, bytes);
             self.check_findings()?;
-            let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
+            let (done, _) = self.check(destination, &shards, lines, observer, cancel)?;
             destination.resume(&done)?;
             let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
-            let packed = written.iter().fold((0, 0), |(files, bytes), line| {
-                (files + line.records, bytes + line.image_bytes)
-            });
-            done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
-            Ok(PartWork {
-                done,
-                resumed,
-                packed,
-            })
+            Ok(PartWork::new(done, written))
         })?;
         summary.warnings = self.census.warnings().to_vec();
         summary.census_time = self.census_time;
