@@ -230,7 +230,7 @@ class _Tasks:
             self._cancel(pending)
             raise
         messages = {message for _, messages in found.values() for message in messages}
-        # What parts leave out, the last task counts for all of them.
+        # The last task counts the files that all parts left out.
         for message in sorted(message for message in messages if total is None or "left out" not in message):
             warnings.warn(message, stacklevel=3)
         return [found[task][0] for task in tasks]

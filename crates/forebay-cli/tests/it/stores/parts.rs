@@ -23,7 +23,12 @@ fn machines(place: &Place, reach: &Reach, args: &[String]) {
     head("--plan").done();
     let mut killed = machine(2);
     let others = [machine(1), machine(3)];
-    std::thread::sleep(Duration::from_millis(150));
+    // It has opened its staging area, so that it is about to write shards.
+    let area = place.path("machine-2");
+    let is_idle = || std::fs::read_dir(&area).unwrap().next().is_none();
+    while is_idle() && killed.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
     killed.kill().unwrap();
     killed.wait().unwrap();
     for other in others {
