@@ -31,6 +31,9 @@ pub(crate) use delivery::Item;
 pub(crate) use stats::{Counters, Received};
 pub use stats::{ServerUse, StreamStats};
 
+/// How long an interruption waits for another thread that sends a message.
+const CLOSING: Duration = Duration::from_secs(1);
+
 struct State {
     delivery: Delivery,
     credit: Credit,
@@ -191,20 +194,21 @@ impl Queue {
         self.wait(time, interrupted).1.is_some()
     }
 
-    /// Drops the queued items, closes the connections and ends all waits. Tells the server first, so that it does not count a
-    /// lost client.
+    /// Drops the queued items, ends all waits and closes the connections. The server is told first, so that it does not count
+    /// a lost client.
     pub(crate) fn interrupt(&self) {
-        self.try_send(&wire::Close {}.into());
         let mut state = self.state();
         // Freed now, because handles to the stream may outlive its consumer.
         let items = state.delivery.interrupt();
         state.credit.cleared();
-        state.link.shut_down();
         state.handover.abort_search();
         let offered = state.handover.clear();
         drop(state);
         drop((items, offered));
         self.changed.notify_all();
+        // The server answers Close by closing, and the receiving thread must not take that for a failure.
+        self.send_within(&wire::Close {}.into(), CLOSING);
+        self.state().link.shut_down();
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

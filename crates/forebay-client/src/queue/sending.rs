@@ -1,6 +1,7 @@
 //! The writing half of the connection: grants credit, releases memory, answers and requests.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use forebay_wire::{FrameWriter, Message, Socket, wire};
 
@@ -53,12 +54,20 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::send`], unless another thread is sending.
-    pub(crate) fn try_send(&self, message: &Message) {
-        if let Ok(mut slot) = self.writer.try_lock()
-            && let Some((_, writer)) = &mut *slot
-        {
-            let _ = writer.write(message, &[]);
+    /// As [`Queue::send`], unless another thread is sending for all of `limit`.
+    pub(super) fn send_within(&self, message: &Message, limit: Duration) {
+        let until = Instant::now() + limit;
+        loop {
+            match self.writer.try_lock() {
+                Ok(mut slot) => {
+                    if let Some((_, writer)) = &mut *slot {
+                        let _ = writer.write(message, &[]);
+                    }
+                    return;
+                }
+                Err(_) if Instant::now() >= until => return,
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the queue: credit, interruption and migration.
 
 use std::net::{TcpListener, TcpStream};
+use std::thread;
 
 use forebay_options::StreamInfo;
 use forebay_wire::{
@@ -11,6 +12,9 @@ use super::*;
 use crate::connection::Connection;
 use crate::sequence::Sequence;
 use crate::url::Authority;
+
+/// Longer than any wait that ends.
+const LONG: Duration = Duration::from_secs(30);
 
 /// A connected socket and its other end.
 pub(super) fn sockets() -> (Socket, TcpStream) {
@@ -230,7 +234,6 @@ fn credit_freed_during_a_migration_goes_to_the_next_server() {
 
 #[test]
 fn waits_end_when_there_is_nothing_to_wait_for() {
-    const LONG: Duration = Duration::from_secs(30);
     let began = Instant::now();
     let finished = queue((0, 0));
     finished.close(Ok(()));
@@ -259,6 +262,20 @@ fn an_interrupted_stream_accepts_no_connection() {
     }
     assert!(queue.begin_migration().is_none());
     assert_eq!(queue.freeze(queue.connection(), &sequence(8, 30)), None);
+}
+
+#[test]
+fn an_interruption_takes_effect_before_the_server_is_told() {
+    let queue = queue((0, 0));
+    let mut far = connect(&queue, 100);
+    assert_eq!(credit(&mut far), 100);
+    thread::scope(|scope| {
+        let sending = lock(&queue.writer);
+        scope.spawn(|| queue.interrupt());
+        assert!(queue.pause(LONG));
+        drop(sending);
+    });
+    assert!(matches!(far.read().unwrap(), (Message::Close(_), 0)));
 }
 
 #[test]
