@@ -194,8 +194,8 @@ impl Queue {
         self.wait(time, interrupted).1.is_some()
     }
 
-    /// Drops the queued items, ends all waits and closes the connections. The server is told first, so that it does not count
-    /// a lost client.
+    /// Drops the queued items, ends all waits and closes the connections. Close is sent first, so that the server does not
+    /// count a lost client.
     pub(crate) fn interrupt(&self) {
         let mut state = self.state();
         // Freed now, because handles to the stream may outlive its consumer.
