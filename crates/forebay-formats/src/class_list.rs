@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::{base, stem};
 use crate::name_forms::NameForms;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +22,7 @@ pub(crate) const KNOWN_NAMES: &[&str] = &[SYNSET_LABELS, SYNSET_MAPPING, CLASSES
 pub(crate) const VALIDATION_SOLUTION: &str = "LOC_val_solution.csv";
 
 /// One class.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassName {
     /// The name of the class directory; for ImageNet the WordNet id (synset).
     pub name: Vec<u8>,
@@ -30,12 +31,38 @@ pub struct ClassName {
 }
 
 /// The classes in the order of their labels.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(into = "StoredClasses", try_from = "StoredClasses")]
 pub struct ClassList {
     classes: Vec<ClassName>,
     index: BTreeMap<Vec<u8>, u32>,
     forms: NameForms,
     origin: Option<PathBuf>,
+}
+
+/// A list as it is stored in a file.
+#[derive(Serialize, Deserialize)]
+struct StoredClasses {
+    classes: Vec<ClassName>,
+    /// The path of its file for messages.
+    origin: Option<String>,
+}
+
+impl From<ClassList> for StoredClasses {
+    fn from(list: ClassList) -> Self {
+        Self {
+            classes: list.classes,
+            origin: list.origin.map(|path| path.to_string_lossy().into_owned()),
+        }
+    }
+}
+
+impl TryFrom<StoredClasses> for ClassList {
+    type Error = Error;
+
+    fn try_from(stored: StoredClasses) -> Result<Self> {
+        Self::new(stored.classes, stored.origin.map(PathBuf::from))
+    }
 }
 
 impl ClassList {

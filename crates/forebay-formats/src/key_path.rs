@@ -30,6 +30,11 @@ pub(crate) fn normal(name: &[u8]) -> Result<Vec<u8>, &'static str> {
     Ok(normal)
 }
 
+/// Returns whether a relative path has the form of listed ones, which stay below the directory that they are relative to.
+pub fn is_below(path: &[u8]) -> bool {
+    normal(path).is_ok_and(|normal| normal == path)
+}
+
 /// Returns the split that a usual directory name stands for.
 pub(crate) fn split_name(dir: &[u8]) -> Option<&'static str> {
     match dir.to_ascii_lowercase().as_slice() {

@@ -16,6 +16,7 @@ pub(crate) use version::FileVersion;
 pub(crate) use zip_writer::ZipWriter;
 
 use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -26,7 +27,7 @@ pub(crate) const HEAD_BYTES: usize = 512;
 const EMPTY_TAR_BYTES: std::ops::RangeInclusive<u64> = 1024..=1 << 20;
 
 /// How the members of an archive are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ArchiveKind {
     Tar,
     TarGz,

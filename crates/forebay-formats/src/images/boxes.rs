@@ -11,6 +11,7 @@ use forebay_store::Cancel;
 use forebay_store::map_parallel;
 use quick_xml::Reader;
 use quick_xml::events::Event;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -24,7 +25,7 @@ pub(crate) const XML_MAX_BYTES: u64 = 1 << 20;
 const DEPTH_MAX: usize = 4;
 
 /// One box as fractions of width and height.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BoundingBox {
     pub(crate) xmin: f32,
     pub(crate) xmax: f32,
@@ -40,7 +41,7 @@ pub(crate) struct Annotation {
     pub(crate) size: [f32; 2],
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Item {
     start: u64,
     size: [f32; 2],
@@ -50,7 +51,7 @@ struct Item {
 }
 
 /// Boxes by the name of their image without extension.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct BoxIndex {
     stems: Vec<u8>,
     items: Vec<Item>,
@@ -106,6 +107,16 @@ impl BoxIndex {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether an index that was read from a file is consistent.
+    pub(crate) fn is_sound(&self) -> bool {
+        let fits = |item: &Item| {
+            let end = item.start.checked_add(u64::from(item.len));
+            end.is_some_and(|end| end <= self.stems.len() as u64)
+                && u64::from(item.first) + u64::from(item.count) <= self.boxes.len() as u64
+        };
+        self.items.iter().all(fits) && self.items.is_sorted_by(|a, b| self.stem(a) <= self.stem(b))
     }
 
     /// Returns the boxes of an image, by its name without extension.

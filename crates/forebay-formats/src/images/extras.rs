@@ -7,9 +7,10 @@ use crate::key_path::stem;
 use crate::labels::Columns;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
+use serde::{Deserialize, Serialize};
 
 /// Additional data about all images.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ExtraFeatures {
     /// Boxes; `None` if records have no features for boxes.
     pub boxes: Option<BoxIndex>,
@@ -71,6 +72,15 @@ impl<'a> Extras<'a> {
 }
 
 impl ExtraFeatures {
+    /// Returns whether data that was read from a file is consistent; `rows` are those of images in the file of labels.
+    pub fn is_sound(&self, mut rows: impl Iterator<Item = u32>) -> bool {
+        self.boxes.as_ref().is_none_or(BoxIndex::is_sound)
+            && match self.columns.images() {
+                Some(images) => rows.all(|row| row < images),
+                None => false,
+            }
+    }
+
     /// Returns the additional features of records: name, kind, and whether a record may have more or fewer than one value.
     pub fn features(&self) -> Vec<(String, FeatureKind, bool)> {
         let mut features = Vec::new();

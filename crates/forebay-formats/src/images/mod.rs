@@ -21,4 +21,6 @@ pub use boxes::BoxIndex;
 pub use extras::{ExtraFeatures, Extras};
 pub use layout::{LayoutUnit, SourceLayout, SplitSource};
 pub use source::{ClassesFrom, LabelFile, OpenFile, OpenSource, Source, SourceOptions, Survey};
-pub use walk::{EntryRef, FileList, FileListBuilder, MemberLocation, SourceArchive};
+pub use walk::{
+    EntryRef, FileList, FileListBuilder, MemberLocation, ObjectList, SourceArchive, StoredArchive,
+};

@@ -3,12 +3,13 @@
 use super::rows::{self, Cell};
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::FeatureKind;
+use serde::{Deserialize, Serialize};
 
 /// The feature that holds the label of each row, for images with several rows.
 pub(super) const OBJECT_LABELS: &str = "image/object/class/label";
 
 /// Columns that become features.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Columns {
     pub(super) columns: Vec<Column>,
     /// Rows of each image, if some image has several.
@@ -18,7 +19,7 @@ pub struct Columns {
 }
 
 /// The rows of each image: `rows[starts[image]..starts[image + 1]]`, in the order of the file.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Groups {
     pub(super) rows: Vec<u32>,
     pub(super) starts: Vec<u32>,
@@ -33,9 +34,18 @@ impl Groups {
     pub(super) fn images(&self) -> u32 {
         self.starts.len() as u32 - 1
     }
+
+    fn is_sound(&self, rows: u32) -> bool {
+        self.starts.is_sorted()
+            && self
+                .starts
+                .last()
+                .is_some_and(|end| *end as usize <= self.rows.len())
+            && self.rows.iter().all(|row| *row < rows)
+    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Column {
     pub(super) name: String,
     values: Values,
@@ -46,7 +56,7 @@ pub(super) struct Column {
     ends: Option<Vec<u32>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Values {
     Int64(Vec<i64>),
     Float(Vec<f32>),
@@ -146,6 +156,25 @@ impl Column {
         Ok(())
     }
 
+    fn is_sound(&self) -> bool {
+        let has_values = match &self.values {
+            Values::Bytes { bytes, ends } => {
+                ends.is_sorted() && ends.last().copied().unwrap_or(0) == bytes.len() as u64
+            }
+            Values::Int64(_) | Values::Float(_) => true,
+        };
+        let (rows, values) = (self.rows as usize, self.values.len());
+        has_values
+            && match &self.ends {
+                None => values == rows,
+                Some(ends) => {
+                    ends.len() == rows
+                        && ends.is_sorted()
+                        && ends.last().copied().unwrap_or(0) as usize == values
+                }
+            }
+    }
+
     /// Returns the range of a row's values.
     pub(super) fn values_of(&self, row: u32) -> std::ops::Range<usize> {
         let row = row as usize;
@@ -188,6 +217,20 @@ impl Column {
 }
 
 impl Columns {
+    /// Returns the number of images, if columns that were read from a file are consistent.
+    pub(crate) fn images(&self) -> Option<u32> {
+        let rows = self.columns.first().map_or(u32::MAX, |column| column.rows);
+        let is_sound = self
+            .columns
+            .iter()
+            .all(|column| column.rows == rows && column.is_sound());
+        match &self.groups {
+            _ if !is_sound => None,
+            None => Some(rows),
+            Some(groups) => groups.is_sound(rows).then(|| groups.images()),
+        }
+    }
+
     /// Returns the names and kinds of the features, and whether some records have more or fewer than one value.
     pub(crate) fn features(&self) -> impl Iterator<Item = (&str, FeatureKind, bool)> {
         let columns = self.columns.iter().map(|column| {

@@ -89,7 +89,7 @@ impl<'a> LabelJoin<'a> {
     ) -> Result<()> {
         let mut kept = FileListBuilder::new(chunk.name());
         // Part of the identity of the source, so that a later run detects changed files.
-        kept.changed_at(i128::from(chunk.times_digest()));
+        kept.changed_as(chunk);
         if is_first {
             kept.leave_out_all_of(chunk);
         }

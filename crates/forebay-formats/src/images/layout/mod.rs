@@ -24,6 +24,8 @@ use super::walk::Top;
 use crate::class_list::{ClassName, FileClasses};
 use crate::error::Result;
 use crate::finding::Finding;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -85,6 +87,19 @@ impl PartialEq for SourceLayout {
 }
 
 impl Eq for SourceLayout {}
+
+impl Serialize for SourceLayout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for SourceLayout {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| D::Error::custom(format!("unknown layout {name:?}")))
+    }
+}
 
 impl fmt::Debug for SourceLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

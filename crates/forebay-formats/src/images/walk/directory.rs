@@ -257,7 +257,7 @@ impl Walk<'_> {
                 self.chunk.enter(dir);
                 entered = Some(dir);
             }
-            self.chunk.push(name, item.size, item.modified());
+            self.chunk.push_file(name, item.size, item.modified());
         }
     }
 

@@ -2,7 +2,9 @@
 
 use super::members::MemberLocation;
 use crate::images::extras::Extras;
+use crate::key_path::is_below;
 use forebay_shard::MAX_RECORD_BYTES;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// One image file of the source.
@@ -42,7 +44,7 @@ impl EntryRef<'_> {
 }
 
 /// The files of one unit of a split, in byte order of their keys.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct FileList {
     /// Index of the class; set after the class list was decided.
     pub class: Option<u32>,
@@ -65,11 +67,13 @@ pub struct FileList {
     bytes: u64,
     content: u64,
     times: u64,
+    /// The latest modification time of a file, in nanoseconds; `None` for the members of archives.
+    newest: Option<i128>,
     left_out: Vec<LeftOut>,
 }
 
 /// An image in a format that is not packed. It is not in the plan, but may be copied to quarantine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct LeftOut {
     key: Vec<u8>,
     size: u64,
@@ -90,7 +94,7 @@ pub struct FileListBuilder {
 const MARK_FILES: usize = 64;
 
 /// Numbers that are nearly always small. A file takes little more than five bytes in addition to its name.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct CompactNumbers<T> {
     /// Narrow values; the largest value of the type means that the number is in `wide`.
     values: Vec<T>,
@@ -116,6 +120,16 @@ impl<T: Copy + TryFrom<u64> + Into<u64>> CompactNumbers<T> {
         }
         // The mark is the largest value of the type, so the conversion succeeds.
         self.values.extend(T::try_from(narrow));
+    }
+
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns the sum of all numbers; `None` if it is too large.
+    fn sum(&self) -> Option<u64> {
+        let mut all = (0..self.len()).map(|index| self.get(index));
+        all.try_fold(0u64, u64::checked_add)
     }
 
     fn get(&self, index: usize) -> u64 {
@@ -149,8 +163,14 @@ impl FileListBuilder {
         self.content.update(dir).update(b"\0\0");
     }
 
-    /// Adds a file of the directory that was entered last. `modified` is its modification time in any unit.
-    pub(crate) fn push(&mut self, name: &[u8], size: u64, modified: i128) {
+    /// Adds a file of the directory that was entered last, with its modification time in nanoseconds.
+    pub(crate) fn push_file(&mut self, name: &[u8], size: u64, modified: i128) {
+        let newest = &mut self.chunk.newest;
+        *newest = Some(newest.map_or(modified, |newest| newest.max(modified)));
+        self.push(name, size, modified);
+    }
+
+    fn push(&mut self, name: &[u8], size: u64, modified: i128) {
         let chunk = &mut self.chunk;
         debug_assert!(
             !chunk.dirs.is_empty(),
@@ -196,8 +216,14 @@ impl FileListBuilder {
         self.chunk.left_out.extend_from_slice(&chunk.left_out);
     }
 
+    /// Takes over when the files of another list changed.
+    pub fn changed_as(&mut self, chunk: &FileList) {
+        self.changed_at(i128::from(chunk.times));
+        self.chunk.newest = chunk.newest;
+    }
+
     /// Adds the modification time of an archive to the hash.
-    pub fn changed_at(&mut self, modified: i128) {
+    pub(crate) fn changed_at(&mut self, modified: i128) {
         self.times.update(&modified.to_le_bytes());
     }
 
@@ -266,6 +292,47 @@ impl FileList {
             }),
             extras: Extras::default(),
         }
+    }
+
+    /// Returns the latest modification time of a file, in nanoseconds since 1970; `None` for the members of archives.
+    pub fn newest(&self) -> Option<i128> {
+        self.newest
+    }
+
+    /// Returns whether a list that was read from a file is consistent, with members of `archives` archives.
+    pub fn is_sound(&self, archives: usize) -> bool {
+        let files = self.sizes.len();
+        let mut at = 0;
+        let marks = (0..files).filter_map(|index| {
+            let mark = index.is_multiple_of(MARK_FILES).then_some(at);
+            at += self.name_lens.get(index);
+            mark
+        });
+        let is_ascending = |runs: &mut dyn Iterator<Item = u64>| runs.is_sorted();
+        let begins = |first: Option<u64>| files == 0 || first == Some(0);
+        self.name_lens.len() == files
+            && self.name_lens.sum() == Some(self.name_bytes.len() as u64)
+            && self.name_marks.iter().copied().eq(marks)
+            && begins(self.dirs.first().map(|(_, first)| *first))
+            && is_ascending(&mut self.dirs.iter().map(|(_, first)| *first))
+            && is_ascending(&mut self.dirs.iter().map(|(end, _)| *end))
+            && self.dirs.last().map_or(0, |(end, _)| *end) == self.dir_bytes.len() as u64
+            && match self.offsets.len() {
+                0 => archives == 0 || files == 0,
+                offsets => {
+                    offsets == files && begins(self.archives.first().map(|(first, _)| *first))
+                }
+            }
+            && is_ascending(&mut self.archives.iter().map(|(first, _)| *first))
+            && self
+                .archives
+                .iter()
+                .all(|(_, archive)| usize::from(*archive) < archives)
+            && self.left_out.iter().all(|left| match left.place {
+                Some(place) => usize::from(place.archive) < archives,
+                None => archives == 0 && is_below(&left.key),
+            })
+            && (archives > 0 || (0..files as u64).all(|index| is_below(&self.get(index).key())))
     }
 
     fn archive_of(&self, index: u64) -> u16 {

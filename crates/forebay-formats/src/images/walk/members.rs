@@ -3,10 +3,11 @@
 use crate::archive::ArchiveError;
 use crate::class_list;
 use crate::sniff::ContentKind;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Location of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLocation {
     /// Index of the archive in the source.
     pub archive: u16,

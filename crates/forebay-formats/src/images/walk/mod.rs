@@ -20,6 +20,7 @@ pub(super) use collector::{Collected, Collector, Mount, collect, drain, inner_di
 pub use file_list::{EntryRef, FileList, FileListBuilder};
 pub use members::MemberLocation;
 pub(crate) use members::Members;
-pub use source_archive::SourceArchive;
+pub use objects::ObjectList;
+pub use source_archive::{SourceArchive, StoredArchive};
 pub(crate) use top::Top;
 pub(crate) use tree::Tree;

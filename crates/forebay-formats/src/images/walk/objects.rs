@@ -17,6 +17,7 @@ use forebay_shard::MAX_RECORD_BYTES;
 use forebay_store::Cancel;
 use forebay_store::map_parallel;
 use forebay_store::{Object, Store};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,12 +38,18 @@ const TEXTS_MAX_BYTES: u64 = 256 << 20;
 /// Longest key that the tree can hold.
 const PATH_MAX_BYTES: usize = u16::MAX as usize;
 
-/// The objects of a source, stored in 50 bytes and the key for each.
+/// The objects of a source.
 #[derive(Debug)]
 pub(crate) struct Objects {
     pub(super) store: Store,
     /// A hash of all objects in their versions, which does not depend on the order of listing.
     pub(super) identity: i128,
+    pub(super) list: ObjectList,
+}
+
+/// Keys and versions, stored in 50 bytes and the key for each object.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct ObjectList {
     keys: Vec<u8>,
     /// End of each key, which is the start of the next.
     ends: Vec<u64>,
@@ -50,7 +57,7 @@ pub(crate) struct Objects {
 }
 
 /// Etags. Most are 16-byte hashes, written as hexadecimal digits in quotes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Etags {
     hashes: Vec<[u8; 16]>,
     others: BTreeMap<usize, Option<String>>,
@@ -103,7 +110,7 @@ fn hash_of(etag: &str) -> Option<[u8; 16]> {
     Some(hash)
 }
 
-impl Objects {
+impl ObjectList {
     /// Returns an object in the version that was listed.
     fn object(&self, number: u64, size: u64) -> Option<Object> {
         let at = usize::try_from(number).ok()?;
@@ -119,7 +126,9 @@ impl Objects {
             None => object,
         })
     }
+}
 
+impl Objects {
     /// Appends the content of an object. Fails if the object changed since it was listed.
     pub(crate) fn append_to(
         &self,
@@ -127,7 +136,7 @@ impl Objects {
         size: u64,
         out: &mut Vec<u8>,
     ) -> Result<(), Refusal> {
-        let Some(object) = self.object(place.offset, size) else {
+        let Some(object) = self.list.object(place.offset, size) else {
             return Err((Reason::Vanished, "the census has no such object".to_owned()));
         };
         if size > MAX_RECORD_BYTES {
@@ -155,6 +164,7 @@ impl Objects {
     fn head(&self, member: &MemberRef<'_>, limit: u64) -> Result<Vec<u8>, String> {
         let len = member.size.min(limit);
         let object = self
+            .list
             .object(member.place.offset, member.size)
             .ok_or("the census has no such object")?;
         let mut bytes = vec![0; len as usize];
@@ -219,7 +229,7 @@ impl Objects {
                 Some(Ok(kind)) => kind,
                 // The kind decides whether an object is packed, so a failed request must not look like an ignored file.
                 Some(Err(what)) => {
-                    let key = self.object(*number, 0).map(|object| object.key);
+                    let key = self.list.object(*number, 0).map(|object| object.key);
                     let place = self.store.location().join(&key.unwrap_or_default());
                     return Err(Error::source(place.to_string(), what));
                 }
@@ -381,9 +391,11 @@ impl Gathered {
         let objects = Arc::new(Objects {
             store: store.clone(),
             identity: self.identity,
-            keys: self.keys,
-            ends: self.ends,
-            etags: self.etags,
+            list: ObjectList {
+                keys: self.keys,
+                ends: self.ends,
+                etags: self.etags,
+            },
         });
         texts.sort_by(|a: &(Vec<u8>, u64, MemberLocation), b| a.0.cmp(&b.0));
         texts.truncate(TEXTS_MAX);

@@ -1,9 +1,14 @@
 //! One archive of a source: how its members are stored and how it is opened.
 
-use super::objects::Objects;
+use super::objects::{ObjectList, Objects};
 use crate::archive::{Archive, ArchiveFile, ArchiveKind, Stream, read_head, zip};
 use crate::error::{Error, Result};
-use std::path::PathBuf;
+use crate::key_path::is_below;
+use forebay_store::{Location, Store, StoreOptions};
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// One archive of the source, in the version that was listed, or the objects of a store in the place of one.
@@ -18,6 +23,90 @@ pub struct SourceArchive {
     pub(crate) modified: i128,
     /// Set for the objects of a store, which are not an archive.
     pub(crate) objects: Option<Arc<Objects>>,
+}
+
+/// An archive as it is stored in a file: machines may see the source under different paths. `L` is an [`ObjectList`], or a
+/// reference to one.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StoredArchive<L> {
+    place: StoredPlace<L>,
+    kind: ArchiveKind,
+    len: u64,
+    modified: i128,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum StoredPlace<L> {
+    /// The path relative to the source; empty for the source itself.
+    Local(Vec<u8>),
+    /// The key in the store of the source.
+    Object(String),
+    /// The object that is the source.
+    Source,
+    /// All objects of the source.
+    Objects(L),
+}
+
+impl StoredArchive<ObjectList> {
+    /// Returns the archive in the source at `root`; `store` has its objects, unless the source is local. `None` if the
+    /// archive cannot be in this source.
+    fn in_source(self, root: &Path, store: Option<&(Store, String)>) -> Option<SourceArchive> {
+        let location = match self.place {
+            StoredPlace::Local(path) if path.is_empty() => Archive::Local(root.to_path_buf()),
+            StoredPlace::Local(path) if !is_below(&path) => return None,
+            StoredPlace::Local(path) => Archive::Local(root.join(OsStr::from_bytes(&path))),
+            StoredPlace::Source => {
+                let (store, name) = store?.clone();
+                Archive::Object(store, name)
+            }
+            StoredPlace::Object(key) => Archive::Object(store?.0.clone(), key),
+            StoredPlace::Objects(list) => {
+                let (store, identity) = (store?.0.clone(), self.modified);
+                let objects = Objects {
+                    store,
+                    identity,
+                    list,
+                };
+                return Some(SourceArchive::of_objects(Arc::new(objects)));
+            }
+        };
+        Some(SourceArchive {
+            path: location.shown(),
+            location,
+            kind: self.kind,
+            len: self.len,
+            modified: self.modified,
+            objects: None,
+        })
+    }
+
+    /// Returns the archives of a source; `None` if they cannot be in it. Sends no request.
+    ///
+    /// # Errors
+    /// If the store of the source cannot be opened.
+    pub fn all_in(
+        stored: Vec<Self>,
+        location: &Location,
+        options: &StoreOptions,
+    ) -> Result<Option<Vec<SourceArchive>>> {
+        let is_source = |archive: &Self| matches!(archive.place, StoredPlace::Source);
+        let (root, store) = match location.local_path() {
+            Ok(path) => (path.to_path_buf(), None),
+            Err(_) => {
+                let parent = match stored.iter().any(is_source) {
+                    true => location.parent_and_name()?,
+                    false => None,
+                };
+                let (at, name) = parent.unwrap_or_else(|| (location.clone(), String::new()));
+                let store = Store::open(&at, options)?;
+                (PathBuf::new(), Some((store, name)))
+            }
+        };
+        let stored = stored.into_iter();
+        Ok(stored
+            .map(|archive| archive.in_source(&root, store.as_ref()))
+            .collect())
+    }
 }
 
 /// Describes the kind of a file by its first bytes.
@@ -100,6 +189,28 @@ impl SourceArchive {
             objects: None,
         };
         Ok((archive, file))
+    }
+
+    /// Returns what a file stores about the archive of the source at `root`.
+    pub fn to_stored(&self, root: &Path) -> StoredArchive<&ObjectList> {
+        let is_root = |store: &Store| store.location().to_string() == root.to_string_lossy();
+        let place = match (&self.objects, &self.location) {
+            (Some(objects), _) => StoredPlace::Objects(&objects.list),
+            (None, Archive::Object(store, key)) if is_root(store) => {
+                StoredPlace::Object(key.clone())
+            }
+            (None, Archive::Object(..)) => StoredPlace::Source,
+            (None, Archive::Local(path)) => {
+                let path = path.strip_prefix(root).unwrap_or(path);
+                StoredPlace::Local(path.as_os_str().as_bytes().to_vec())
+            }
+        };
+        StoredArchive {
+            place,
+            kind: self.kind,
+            len: self.len,
+            modified: self.modified,
+        }
     }
 
     /// Returns whether members cannot be read at their offsets.
