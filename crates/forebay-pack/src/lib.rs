@@ -55,7 +55,7 @@ pub use options::{
 };
 pub use parts::{FinishOptions, PartSummary, finish};
 pub use plan::{Plan, PlannedShard, PlannedSplit};
-pub use prepare::{Prepared, prepare};
+pub use prepare::{Prepared, prepare, prepare_part};
 pub use publish::UnfinishedBy;
 pub use report::{
     FastCount, ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,

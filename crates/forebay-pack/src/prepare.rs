@@ -1,12 +1,14 @@
 //! Turns options into a plan, before anything is written.
 
 use crate::bad_count::BadCount;
-use crate::census::Census;
+use crate::census::{self, Census, CensusRecord, inputs};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::open_files;
 use crate::options::{OnBad, PackOptions};
 use crate::plan::Plan;
+use crate::publish::destination::PlanDifference;
+use crate::publish::upload;
 use forebay_store::Location;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,6 +21,8 @@ pub struct Prepared {
     pub(crate) census: Census,
     pub(crate) plan: Plan,
     pub(crate) census_time: Duration,
+    /// Whether the census was recorded by another process, so that files may have changed since.
+    pub(crate) is_recorded: bool,
     /// Counts the images that were left out as bad.
     pub(crate) bad: BadCount,
 }
@@ -56,7 +60,7 @@ impl Prepared {
     pub(crate) fn staging_bytes(&self) -> u64 {
         let shards = self.plan.shards();
         let largest = shards
-            .map(|shard| crate::publish::upload::room_of_planned(&shard, &self.options))
+            .map(|shard| upload::room_of_planned(&shard, &self.options))
             .max();
         largest
             .unwrap_or(0)
@@ -75,6 +79,52 @@ pub fn prepare(
     observer: &dyn Observer,
     cancel: &Cancel,
 ) -> Result<Prepared> {
+    prepare_with(options, observer, cancel, &|| Ok(None))
+}
+
+/// As [`prepare`], for a part: if the plan of the parts is recorded in the destination, reads its census instead of listing
+/// the source.
+///
+/// # Errors
+/// As [`prepare`]; [`Error::DifferentPart`] if the recorded census was taken with other options.
+pub fn prepare_part(
+    options: &PackOptions,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+) -> Result<Prepared> {
+    prepare_with(options, observer, cancel, &|| recorded(options))
+}
+
+/// Returns the recorded census of the plan in the destination, if there is one.
+fn recorded(options: &PackOptions) -> Result<Option<Census>> {
+    let is_missing = |path: &Path| !path.exists();
+    if options.src.local_path().is_ok_and(is_missing) {
+        // Listing the source reports this with a better message.
+        return Ok(None);
+    }
+    let Some((plan, Some(bytes))) = upload::recorded_plan(&options.dst, &options.upload)? else {
+        return Ok(None);
+    };
+    let Some(outline) = plan.outline else {
+        return Ok(None);
+    };
+    let Some((name, then)) = outline.census else {
+        return Ok(None);
+    };
+    let dst = upload::shown(&options.dst);
+    let differences = census::differences(&then, &inputs(options)?);
+    PlanDifference::of(differences, PlanDifference::Arguments)
+        .refuse_part(&dst, "this part".to_owned())?;
+    let facts = (plan.findings, outline.warnings);
+    CensusRecord::decode(&bytes, &name, &dst, options, facts).map(Some)
+}
+
+fn prepare_with(
+    options: &PackOptions,
+    observer: &dyn Observer,
+    cancel: &Cancel,
+    recorded: &dyn Fn() -> Result<Option<Census>>,
+) -> Result<Prepared> {
     let begin = Instant::now();
     options.validate().map_err(Error::Options)?;
     open_files::check()?;
@@ -83,10 +133,10 @@ pub fn prepare(
         options.src.local_path()?;
     }
     let src = place.as_path();
-    let dst = crate::publish::upload::shown(&options.dst);
+    let dst = upload::shown(&options.dst);
     refuse_remote_nesting(options)?;
     // Wrong arguments are reported before the census, which may take long.
-    for dir in crate::publish::upload::written(&options.dst, &options.upload)? {
+    for dir in upload::written(&options.dst, &options.upload)? {
         refuse_nesting(src, &dir)?;
     }
     if let OnBad::Quarantine(dir) = &options.on_bad {
@@ -101,7 +151,12 @@ pub fn prepare(
         refuse_inside(&dst, dir, "the quarantine lies in the destination")?;
     }
     observer.stage(Stage::Census);
-    let census = Census::take(options, &SourceProgress(observer), cancel)?;
+    let recorded = recorded()?;
+    let is_recorded = recorded.is_some();
+    let census = match recorded {
+        Some(census) => census,
+        None => Census::take(options, &SourceProgress(observer), cancel)?,
+    };
     let plan = Plan::make(&census, options)?;
     observer.planned(&census, &plan);
     let bad = BadCount::new(options.max_bad, census.files());
@@ -112,6 +167,7 @@ pub fn prepare(
         census,
         plan,
         census_time: begin.elapsed(),
+        is_recorded,
     })
 }
 

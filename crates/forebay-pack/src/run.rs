@@ -1,12 +1,14 @@
 //! Runs a prepared pack: claims the destination, starts or continues, writes shards, and publishes.
 
+use crate::census::{CensusRecord, inputs};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{DatasetFormat, OnBad, PackOptions};
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::destination::{
-    BeginState, Destination, Header, INDEX_DIR, Outline, Request, ShardLine, telling,
+    BeginState, Destination, Header, INDEX_DIR, Outline, PlanFile, Request, ShardLine, SharedPlan,
+    telling,
 };
 use crate::publish::resume;
 use crate::publish::upload;
@@ -183,12 +185,27 @@ impl Prepared {
         let taken = destination.begin_plan(&self.request(&header, &refuse_other), observer)?;
         let was_there = matches!(taken, BeginState::Complete(_)) || destination.has_plan()?;
         if !was_there {
-            let outline = self.outline();
-            let findings = self.census.finding_list();
-            destination.publish_plan(&header, Some(&outline), findings)?;
+            self.publish_plan(&*destination, &header)?;
         }
         destination.leave()?;
         Ok(was_there)
+    }
+
+    /// Publishes the plan for parts with the census, unless there is one; returns the published plan.
+    pub(crate) fn publish_plan(
+        &self,
+        destination: &dyn Destination,
+        header: &Header,
+    ) -> Result<PlanFile> {
+        let census = CensusRecord::encode(&self.census)?;
+        let mut outline = self.outline();
+        outline.census = Some((census.name.clone(), inputs(&self.options)?));
+        destination.publish_plan(&SharedPlan {
+            header,
+            outline: Some(&outline),
+            findings: self.census.finding_list(),
+            census: Some(&census),
+        })
     }
 
     /// Opens the destination that parts share, for one of their steps.

@@ -7,11 +7,13 @@
 //! `prepare` takes the census: it collects each split (`split`) and joins files of labels to the images (`label_join`).
 
 mod label_join;
+mod record;
 mod split;
 #[cfg(test)]
 mod store_tests;
 
 use label_join::LabelJoin;
+pub(crate) use record::{CensusRecord, Inputs, MAX_BYTES as RECORD_MAX_BYTES, differences, inputs};
 pub use split::SplitCensus;
 
 use crate::error::{Error, Result};

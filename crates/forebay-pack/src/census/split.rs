@@ -5,22 +5,26 @@ use crate::error::Result;
 use forebay_formats::images::{EntryRef, ExtraFeatures, Extras, FileList};
 use forebay_formats::{ClassList, FileClasses};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One split of the source.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct SplitCensus {
     pub(super) name: String,
     pub(super) dir: Vec<u8>,
     pub(super) chunks: Vec<FileList>,
     /// Number of the first entry of each chunk, followed by the total number of entries.
+    #[serde(skip)]
     starts: Vec<u64>,
+    #[serde(skip)]
     pub(super) bytes: u64,
     /// Classes of the entries of a split without class directories, from a list of files; `UNLABELLED` for none.
     pub(super) listed_classes: Option<Vec<u32>>,
     /// Row of each entry in the file of labels, if there is one.
     pub(super) rows: Vec<u32>,
+    #[serde(skip)]
     pub(super) extra_features: Arc<ExtraFeatures>,
 }
 

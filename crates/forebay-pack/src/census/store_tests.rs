@@ -48,6 +48,7 @@ fn prepare_from_store(options: &PackOptions) -> Result<Prepared> {
         census,
         plan,
         census_time: Duration::ZERO,
+        is_recorded: false,
     })
 }
 
@@ -273,6 +274,7 @@ fn archives_in_a_store_give_the_same_shards() {
             options: options.clone(),
             census,
             census_time: Duration::ZERO,
+            is_recorded: false,
         };
         prepared.run(&(), &Cancel::new()).unwrap();
         assert_eq!(

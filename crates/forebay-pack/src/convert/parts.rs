@@ -11,7 +11,7 @@ use crate::observer::{Cancel, Observer};
 use crate::options::Part;
 use crate::parts::{PartJob, PartSummary, PartWork, missing};
 use crate::plan::PlannedShard;
-use crate::publish::destination::{BeginState, Destination, State, telling};
+use crate::publish::destination::{BeginState, Destination, PlanFile, SharedPlan, State, telling};
 use crate::publish::upload;
 use forebay_formats::FindingList;
 use forebay_shard::Manifest;
@@ -44,7 +44,7 @@ pub fn plan_conversion(
         let taken = destination.begin_plan(&request, observer)?;
         let was_there = matches!(taken, BeginState::Complete(_)) || destination.has_plan()?;
         if !was_there {
-            destination.publish_plan(running.header, None, &FindingList::default())?;
+            running.publish_plan(&*destination)?;
         }
         destination.leave()?;
         Ok(ConversionPlan {
@@ -108,14 +108,21 @@ impl Running<'_> {
         )
     }
 
+    fn publish_plan(&self, destination: &dyn Destination) -> Result<PlanFile> {
+        destination.publish_plan(&SharedPlan {
+            header: self.header,
+            outline: None,
+            findings: &FindingList::default(),
+            census: None,
+        })
+    }
+
     fn run_part(&self, destination: &dyn Destination, part: Part) -> Result<PartSummary> {
-        let none = FindingList::default();
         let job = PartJob {
             part,
             root: self.shown,
             header: self.header,
-            outline: None,
-            findings: &none,
+            publish_plan: &|| self.publish_plan(destination),
             refuse_other: &|manifest| self.refuse_other(manifest),
         };
         let mut summary = job.run(destination, self.cancel, &|lines| {

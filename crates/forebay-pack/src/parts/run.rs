@@ -7,14 +7,19 @@ use crate::plan::PlannedShard;
 use crate::prepare::Prepared;
 use crate::publish::Tally;
 use crate::publish::destination::{
-    Destination, Header, Outline, PlanDifference, ShardLine, State, telling,
+    Destination, Header, PlanDifference, PlanFile, ShardLine, State, telling,
 };
 use crate::publish::upload;
 use crate::report::Uploaded;
-use forebay_formats::FindingList;
+use forebay_formats::images::FileList;
 use forebay_formats::{Action, Finding, Reason};
 use forebay_shard::Manifest;
+use forebay_store::map_parallel;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -70,8 +75,8 @@ pub(crate) struct PartJob<'a> {
     pub(crate) part: Part,
     pub(crate) root: &'a Path,
     pub(crate) header: &'a Header,
-    pub(crate) outline: Option<&'a Outline>,
-    pub(crate) findings: &'a FindingList,
+    /// Publishes the plan, unless another part was faster; returns the published plan.
+    pub(crate) publish_plan: &'a dyn Fn() -> Result<PlanFile>,
     /// Returns an error for a published dataset that is a different one.
     pub(crate) refuse_other: &'a dyn Fn(&Manifest) -> Result<()>,
 }
@@ -147,7 +152,7 @@ impl PartJob<'_> {
             State::Empty => Vec::new(),
         };
         if !destination.has_plan()? {
-            let plan = destination.publish_plan(header, self.outline, self.findings)?;
+            let plan = (self.publish_plan)()?;
             // Another part may have been faster.
             agree(plan.header.difference(header))?;
         }
@@ -175,6 +180,11 @@ impl PartJob<'_> {
         summary.write_time = begin.elapsed();
         Ok(summary)
     }
+}
+
+/// Returns the modification time of a file in nanoseconds since 1970.
+fn modified(meta: &Metadata) -> i128 {
+    i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec())
 }
 
 impl Prepared {
@@ -217,14 +227,14 @@ impl Prepared {
             part,
             root: &self.dst,
             header: &header,
-            outline: Some(&self.outline()),
-            findings: self.census.finding_list(),
+            publish_plan: &|| self.publish_plan(destination, &header),
             refuse_other: &|manifest| self.refuse_other(manifest),
         };
         let mut summary = job.run(destination, cancel, &|lines| {
             observer.assigned(files, bytes);
             self.check_findings()?;
             let (done, _) = self.check(destination, &shards, lines, observer, cancel)?;
+            self.look_at_files(part, &shards, &done, cancel)?;
             destination.resume(&done)?;
             let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
             Ok(PartWork::new(done, written))
@@ -232,6 +242,64 @@ impl Prepared {
         summary.warnings = self.census.warnings().to_vec();
         summary.census_time = self.census_time;
         Ok(summary)
+    }
+
+    /// Looks at the files of shards that are not done, if another process took the census: a source that has changed since
+    /// is refused. Files in stores and archives are compared when they are read.
+    fn look_at_files(
+        &self,
+        part: Part,
+        shards: &[PlannedShard],
+        done: &BTreeMap<String, ShardLine>,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        if !self.is_recorded || !self.census.archives().is_empty() {
+            return Ok(());
+        }
+        let missing = shards
+            .iter()
+            .filter(|shard| !done.contains_key(&shard.name));
+        let missing: Vec<&PlannedShard> = missing.collect();
+        let threads = (self.options.decided_jobs() * 2).clamp(4, 32);
+        let stopped = || cancel.is_cancelled();
+        let changes = map_parallel(
+            &missing,
+            threads,
+            &stopped,
+            || (),
+            |(), shard| self.first_change(shard),
+        );
+        if cancel.is_cancelled() {
+            return Err(forebay_formats::Error::Interrupted.into());
+        }
+        let changes: Vec<String> = changes.into_iter().flatten().flatten().collect();
+        PlanDifference::of(changes, PlanDifference::Source)
+            .refuse_part(&self.dst, format!("part {part}"))
+    }
+
+    /// Returns how the first file of a shard that changed since the census did.
+    fn first_change(&self, shard: &PlannedShard) -> Option<String> {
+        let census = &self.census.splits()[shard.split];
+        let split = &self.plan.splits()[shard.split];
+        let dir = self.census.src().join(OsStr::from_bytes(census.dir()));
+        let newest = census.chunks().iter().filter_map(FileList::newest).max();
+        let mut entries = split.entries(census, shard.positions.clone());
+        entries.find_map(|entry| {
+            let path = dir.join(OsStr::from_bytes(&entry.key()));
+            let shown = path.display();
+            match std::fs::metadata(&path) {
+                Err(error) => Some(format!("{shown}: {error}")),
+                Ok(meta) if meta.len() != entry.size => Some(format!(
+                    "{shown}: then {} bytes, now {}",
+                    entry.size,
+                    meta.len()
+                )),
+                Ok(meta) if Some(modified(&meta)) > newest => {
+                    Some(format!("{shown} was modified since"))
+                }
+                Ok(_) => None,
+            }
+        })
     }
 
     /// Files and bytes of some shards.

@@ -54,6 +54,7 @@ pub(crate) fn outline(options: &PackOptions, census: &Census, plan: &Plan) -> Ou
         files: census.files(),
         roles: roles(options, census),
         columns: columns(census),
+        census: None,
     }
 }
 

@@ -18,6 +18,7 @@ mod mapped;
 mod pack;
 mod parts;
 mod parts_in_stores;
+mod recorded_census;
 mod remake;
 mod repair;
 mod seek_points;

@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use forebay_pack::{
     Action, Cancel, ClassOrder, DatasetFormat, FinishOptions, PackOptions, Sharding, ShuffleWhen,
-    SourceLayout, finish, prepare,
+    SourceLayout, finish, prepare, prepare_part,
 };
 use forebay_shard::BlockCompression;
 use forebay_store::Location;
@@ -354,7 +354,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     if let Some(part) = args.step.part {
-        let prepared = prepare(&options, &watch, &cancel).map_err(of_images)?;
+        let prepared = prepare_part(&options, &watch, &cancel).map_err(of_images)?;
         let summary = prepared.run_part(part, &watch, &cancel)?;
         drop(watch);
         part::print(&summary, Verb::Pack, console);

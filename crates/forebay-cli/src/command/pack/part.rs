@@ -45,9 +45,7 @@ pub(in crate::command) fn print(summary: &PartSummary, verb: Verb, console: &Con
         console.line(format!("{root} is complete already, part {part} included"));
     } else if summary.shards == 0 {
         let all = quantity::counted(summary.all_shards, "shard", "shards");
-        console.line(format!(
-            "Part {part} has nothing to do: there are {all} in all"
-        ));
+        console.line(format!("Part {part} has nothing to do: the plan has {all}"));
     } else {
         let (done, records) = match verb {
             Verb::Pack => (

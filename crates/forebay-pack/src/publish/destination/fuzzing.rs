@@ -4,7 +4,7 @@
 //! lines.
 
 use super::journal::{Journal, line};
-use super::plan_file;
+use super::plan_file::{self, PlanFile, SharedPlan};
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount};
 use forebay_shard::checksum::crc32c;
 use forebay_store::Durability;
@@ -65,17 +65,21 @@ fn read_plan(bytes: &[u8], scratch: &Path) {
         let shards: u64 = outline.splits.iter().map(|(_, count)| count).sum();
         assert_eq!(shards, header.shards.len() as u64);
     }
-    let text = plan_file::encode(&path, header, outline.as_ref(), &plan.findings).unwrap();
+    let text = encode(&path, &plan);
     std::fs::write(&path, &text).unwrap();
     let again = plan_file::read(&path).unwrap().unwrap();
     assert_eq!(again.header, plan.header);
-    let again = plan_file::encode(
-        &path,
-        &again.header,
-        again.outline.as_ref(),
-        &again.findings,
-    );
-    assert!(again.unwrap() == text);
+    assert!(encode(&path, &again) == text);
+}
+
+fn encode(path: &Path, plan: &PlanFile) -> Vec<u8> {
+    let shared = SharedPlan {
+        header: &plan.header,
+        outline: plan.outline.as_ref(),
+        findings: &plan.findings,
+        census: None,
+    };
+    plan_file::encode(path, &shared).unwrap()
 }
 
 /// Corrects the checksums of lines.

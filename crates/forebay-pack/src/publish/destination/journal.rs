@@ -335,6 +335,14 @@ impl Header {
 }
 
 impl PlanDifference {
+    /// Returns the differences of one kind; [`None`](Self::None) without any.
+    pub(crate) fn of(words: Vec<String>, kind: fn(Vec<String>) -> Self) -> Self {
+        match words.is_empty() {
+            true => Self::None,
+            false => kind(words),
+        }
+    }
+
     /// Refuses a part whose plan differs from the one that the parts at `root` share.
     pub(crate) fn refuse_part(self, root: &Path, part: String) -> Result<()> {
         match self {

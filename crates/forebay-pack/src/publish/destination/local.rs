@@ -1,12 +1,11 @@
 //! A local directory as the final destination of shards.
 
 use super::{
-    BeginState, Destination, Header, Outline, PlanFile, Publication, Request, State, WorkDir, take,
+    BeginState, Destination, PlanFile, Publication, Request, SharedPlan, State, WorkDir, take,
 };
 use crate::error::Result;
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::Part;
-use forebay_formats::FindingList;
 use forebay_store::{Durability, write_file};
 use std::path::{Path, PathBuf};
 
@@ -43,13 +42,8 @@ impl Destination for LocalDestination {
         Ok(self.0.has_plan())
     }
 
-    fn publish_plan(
-        &self,
-        header: &Header,
-        outline: Option<&Outline>,
-        findings: &FindingList,
-    ) -> Result<PlanFile> {
-        self.0.publish_plan(header, outline, findings)
+    fn publish_plan(&self, plan: &SharedPlan<'_>) -> Result<PlanFile> {
+        self.0.publish_plan(plan)
     }
 
     fn publish(

@@ -19,7 +19,7 @@ pub(crate) use journal::{
 };
 pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
-pub(crate) use plan_file::{Outline, PlanFile, encode as encode_plan, parse_plan};
+pub(crate) use plan_file::{Outline, PlanFile, SharedPlan, encode as encode_plan, parse_plan};
 pub use unfinished::UnfinishedBy;
 pub(crate) use work_dir::{State, UnfinishedPack, WorkDir};
 
@@ -27,7 +27,6 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::options::Part;
 use crate::report::Uploaded;
-use forebay_formats::FindingList;
 use forebay_shard::Manifest;
 use forebay_staging::Reservation;
 use std::collections::BTreeMap;
@@ -67,12 +66,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
     fn has_plan(&self) -> Result<bool>;
 
     /// Publishes the plan that parts share, unless there is one; returns the published plan.
-    fn publish_plan(
-        &self,
-        header: &Header,
-        outline: Option<&Outline>,
-        findings: &FindingList,
-    ) -> Result<PlanFile>;
+    fn publish_plan(&self, plan: &SharedPlan<'_>) -> Result<PlanFile>;
 
     /// Records that all shards of a part are finished.
     fn put_part(

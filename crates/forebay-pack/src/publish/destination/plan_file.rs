@@ -5,6 +5,7 @@
 //! the findings of the census follow, and the last line has their number. The first part publishes the plan; the others compare.
 
 use super::journal::{Header, line, parse};
+use crate::census::{CensusRecord, Inputs};
 use crate::error::{Error, Result};
 use forebay_formats::Finding;
 use forebay_formats::FindingList;
@@ -30,6 +31,19 @@ pub(crate) struct Outline {
     pub(crate) roles: BTreeMap<String, RoleAccount>,
     /// Further columns of the samples.
     pub(crate) columns: Vec<String>,
+    /// The name of the recorded census, and the options from which it was taken.
+    #[serde(default)]
+    pub(crate) census: Option<(String, Inputs)>,
+}
+
+/// A plan that is about to be published.
+pub(crate) struct SharedPlan<'a> {
+    pub(crate) header: &'a Header,
+    /// `None` for a conversion.
+    pub(crate) outline: Option<&'a Outline>,
+    pub(crate) findings: &'a FindingList,
+    /// The census that the outline names, which is stored first.
+    pub(crate) census: Option<&'a CensusRecord>,
 }
 
 /// A plan that was read.
@@ -47,19 +61,14 @@ struct End {
 }
 
 /// Encodes the content of the file.
-pub(crate) fn encode(
-    path: &Path,
-    header: &Header,
-    outline: Option<&Outline>,
-    findings: &FindingList,
-) -> Result<Vec<u8>> {
-    let mut text = line(path, header)?;
-    text.extend(line(path, &outline)?);
-    for finding in findings.iter() {
+pub(crate) fn encode(path: &Path, plan: &SharedPlan<'_>) -> Result<Vec<u8>> {
+    let mut text = line(path, plan.header)?;
+    text.extend(line(path, &plan.outline)?);
+    for finding in plan.findings.iter() {
         text.extend(line(path, &finding)?);
     }
     let end = End {
-        findings: findings.count() as u64,
+        findings: plan.findings.count() as u64,
     };
     text.extend(line(path, &end)?);
     Ok(text)
@@ -98,6 +107,10 @@ pub(crate) fn parse_plan(path: &Path, text: &[u8]) -> Result<PlanFile> {
         shards == Some(header.shards.len() as u64)
             && outline.splits.len() == outline.manifest.splits.len()
             && header.shards.iter().all(|name| super::is_shard_name(name))
+            && outline
+                .census
+                .as_ref()
+                .is_none_or(|(name, _)| CensusRecord::is_name(name))
     };
     let is_sound = end.findings == findings.count() as u64 && outline.as_ref().is_none_or(fits);
     if !is_sound {

@@ -8,14 +8,14 @@
 
 use super::journal::{Header, Journal, JournalContents, PlanDifference, ShardLine};
 use super::locks::{self, Locks};
-use super::plan_file::{self, Outline, PlanFile};
+use super::plan_file::{self, PlanFile, SharedPlan};
 use super::{
     INDEX_DIR, LAST_FILES, MANIFEST, PACK_DIR, REPORT, WORK_DIR, is_shard_name, split_dir,
     split_of_numbered,
 };
+use crate::census::{CensusRecord, RECORD_MAX_BYTES};
 use crate::error::{Error, Result};
 use crate::options::Part;
-use forebay_formats::FindingList;
 use forebay_formats::records::Conversion;
 use forebay_shard::LocalFiles;
 use forebay_shard::manifest::Manifest;
@@ -212,22 +212,41 @@ impl WorkDir {
         Ok(State::Empty)
     }
 
+    /// Reads the plan that parts in a directory share.
+    pub(crate) fn read_plan(root: &Path) -> Result<Option<PlanFile>> {
+        plan_file::read(&plan_path(root))
+    }
+
+    /// Reads a recorded census; `None` if it was removed.
+    pub(crate) fn read_census(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = census_path(root, name);
+        let fail = |error| Error::io(&path, "read", error);
+        let len = match std::fs::metadata(&path) {
+            Ok(meta) => meta.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(fail(error)),
+        };
+        if len > RECORD_MAX_BYTES {
+            return Err(fail(io::ErrorKind::FileTooLarge.into()));
+        }
+        std::fs::read(&path).map(Some).map_err(fail)
+    }
+
     pub(crate) fn has_plan(&self) -> bool {
         has_plan(&self.root)
     }
 
     /// Publishes the plan for all parts. The plan of the first part is used; returns it.
-    pub(crate) fn publish_plan(
-        &self,
-        header: &Header,
-        outline: Option<&Outline>,
-        findings: &FindingList,
-    ) -> Result<PlanFile> {
+    pub(crate) fn publish_plan(&self, plan: &SharedPlan<'_>) -> Result<PlanFile> {
         let target = plan_path(&self.root);
         create_dirs(&self.work_dir(), self.durability)?;
+        if let Some(census) = plan.census {
+            let path = census_path(&self.root, &census.name);
+            write_file(&path, &census.bytes, self.durability)?;
+        }
         // The file is synced before it gets the final name under which other parts find it.
         let own = self.work_dir().join(PLAN);
-        let plan = plan_file::encode(&target, header, outline, findings)?;
+        let plan = plan_file::encode(&target, plan)?;
         write_file(&own, &plan, self.durability)?;
         if self.part.is_some() {
             match std::fs::hard_link(&own, &target) {
@@ -370,6 +389,11 @@ impl WorkDir {
             remove_empty(&dir)?;
         }
         self.remove(&plan_path(&self.root))?;
+        for name in list(&self.path(WORK_DIR))? {
+            if name.to_str().is_some_and(CensusRecord::is_file_name) {
+                self.remove(&self.path(WORK_DIR).join(name))?;
+            }
+        }
         self.remove(&self.journal())?;
         for dir in [WORK_DIR, INDEX_DIR, PACK_DIR] {
             remove_empty(&self.path(dir))?;
@@ -401,6 +425,11 @@ impl WorkDir {
 
 pub(super) fn plan_path(root: &Path) -> PathBuf {
     root.join(WORK_DIR).join(PLAN)
+}
+
+/// Returns the path of a recorded census.
+fn census_path(root: &Path, name: &str) -> PathBuf {
+    root.join(WORK_DIR).join(CensusRecord::file_name(name))
 }
 
 /// Returns whether there is a plan of a pack in parts.

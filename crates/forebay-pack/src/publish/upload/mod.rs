@@ -15,12 +15,12 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{Part, UploadOptions};
 use crate::publish::destination::{
-    self, BeginState, Destination, Header, INDEX_DIR, Identity, LAST_FILES, MANIFEST, Outline,
-    PACK_DIR, PlanFile, Publication, REPORT, Request, ShardLine, SpaceReservation, State, WorkDir,
+    self, BeginState, Destination, Header, INDEX_DIR, Identity, LAST_FILES, MANIFEST, PACK_DIR,
+    PlanFile, Publication, REPORT, Request, ShardLine, SharedPlan, SpaceReservation, State,
+    WorkDir,
 };
 use crate::report::Uploaded;
 use claim::{CLAIM, CLAIM_DIR, Claim, place};
-use forebay_formats::FindingList;
 use forebay_formats::key_path::is_split_name;
 use forebay_formats::records::Conversion;
 use forebay_shard::Manifest;
@@ -31,7 +31,7 @@ use forebay_store::{
 };
 use keys::{files, is_of_pack, is_of_shards, is_probe};
 use open::session_name;
-pub(crate) use open::{Step, open, open_parts, shown, written};
+pub(crate) use open::{Step, open, open_parts, recorded_plan, shown, written};
 pub(crate) use room::{room_of, room_of_planned};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -351,13 +351,8 @@ impl Destination for StagedDestination {
         Ok(self.store.head(parts::PLAN)?.is_some())
     }
 
-    fn publish_plan(
-        &self,
-        header: &Header,
-        outline: Option<&Outline>,
-        findings: &FindingList,
-    ) -> Result<PlanFile> {
-        self.put_plan(header, outline, findings)
+    fn publish_plan(&self, plan: &SharedPlan<'_>) -> Result<PlanFile> {
+        self.put_plan(plan)
     }
 
     fn put_part(

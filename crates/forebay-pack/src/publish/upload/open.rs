@@ -1,10 +1,11 @@
 //! Opens a destination: a directory, a store, or one of them for a step of a dataset in parts.
 
 use super::StagedDestination;
+use super::parts::{read_census, read_plan};
 use crate::error::{Error, Result};
 use crate::options::{Part, UploadOptions};
-use crate::publish::destination::{Destination, LocalDestination};
-use forebay_store::{Durability, Location};
+use crate::publish::destination::{Destination, LocalDestination, PlanFile, WorkDir};
+use forebay_store::{Durability, Location, Store};
 use std::path::PathBuf;
 
 /// The error for parts in a directory that is written through a staging area.
@@ -71,6 +72,36 @@ pub(crate) fn open_parts(
         Step::Part(part) => LocalDestination::open_part(&shown(dst), durability, part)?,
         Step::Plan | Step::Finish => LocalDestination::open(&shown(dst), durability)?,
     }))
+}
+
+/// Reads the plan that parts share, and its census, without locking the destination. The census is `None` if the plan has
+/// none, or if it was removed since.
+pub(crate) fn recorded_plan(
+    dst: &Location,
+    options: &UploadOptions,
+) -> Result<Option<(PlanFile, Option<Vec<u8>>)>> {
+    if matches!(dst.scheme(), Some("http" | "https")) {
+        return Ok(None);
+    }
+    let store = match dst.is_remote() {
+        true => Some(Store::open(dst, &options.store)?),
+        false => None,
+    };
+    let root = shown(dst);
+    let plan = match &store {
+        Some(store) => read_plan(store)?,
+        None => WorkDir::read_plan(&root)?,
+    };
+    let Some(plan) = plan else {
+        return Ok(None);
+    };
+    let outline = plan.outline.as_ref();
+    let census = match (outline.and_then(|outline| outline.census.as_ref()), &store) {
+        (None, _) => None,
+        (Some((name, _)), Some(store)) => read_census(store, name)?,
+        (Some((name, _)), None) => WorkDir::read_census(&root, name)?,
+    };
+    Ok(Some((plan, census)))
 }
 
 /// Returns a destination as shown in messages and summaries.

@@ -9,15 +9,15 @@
 use super::claim::{CLAIM, CLAIM_DIR, Claim, place};
 use super::keys::{is_of_pack, is_of_shards};
 use super::{MANIFEST_MAX_BYTES, StagedDestination};
+use crate::census::{CensusRecord, RECORD_MAX_BYTES};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::options::Part;
 use crate::publish::destination::{
-    BeginState, Header, Journal, JournalContents, Outline, PlanDifference, PlanFile, Request,
-    ShardLine, State, UnfinishedPack, encode_plan, parse_plan,
+    BeginState, Header, Journal, JournalContents, PlanDifference, PlanFile, Request, ShardLine,
+    SharedPlan, State, UnfinishedPack, encode_plan, parse_plan,
 };
-use forebay_formats::FindingList;
-use forebay_store::{Error as StoreError, Put};
+use forebay_store::{Error as StoreError, Put, Store};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The key of the plan that parts share.
@@ -126,14 +126,13 @@ impl StagedDestination {
     }
 
     /// Stores the plan, unless there is one; returns the stored plan.
-    pub(super) fn put_plan(
-        &self,
-        header: &Header,
-        outline: Option<&Outline>,
-        findings: &FindingList,
-    ) -> Result<PlanFile> {
+    pub(super) fn put_plan(&self, plan: &SharedPlan<'_>) -> Result<PlanFile> {
+        if let Some(census) = plan.census {
+            let key = census_key(&census.name);
+            self.store.put(&key, &census.bytes, Put::Always)?;
+        }
         let path = place(&self.store).join(PLAN);
-        let plan = encode_plan(&path, header, outline, findings)?;
+        let plan = encode_plan(&path, plan)?;
         match self.store.put(PLAN, &plan, Put::IfAbsent) {
             Ok(_) | Err(StoreError::AlreadyThere { .. }) => {}
             Err(error) => return Err(error.into()),
@@ -176,11 +175,12 @@ impl StagedDestination {
         Err(Error::destination(place(&self.store), what))
     }
 
-    /// Removes the plan and the records of parts. The plan goes first, so that running parts find out.
+    /// Removes the plan, its census and the records of parts. The plan goes first, so that running parts find out.
     pub(super) fn remove_parts(&self) -> Result<()> {
         self.store.delete(PLAN)?;
         let records = self.store.list_dir(CLAIM_DIR)?.objects.into_iter();
-        for record in records.filter(|object| part_of(&object.key).is_some()) {
+        let is_ours = |key: &str| part_of(key).is_some() || is_census(key);
+        for record in records.filter(|object| is_ours(&object.key)) {
             self.store.delete(&record.key)?;
         }
         Ok(())
@@ -204,10 +204,7 @@ impl StagedDestination {
     }
 
     fn plan(&self) -> Result<Option<PlanFile>> {
-        let path = place(&self.store).join(PLAN);
-        self.read(PLAN)?
-            .map(|text| parse_plan(&path, &text))
-            .transpose()
+        read_plan(&self.store)
     }
 
     /// Returns the parts whose records are of interest: all, or to a part its own and those of another number of parts.
@@ -226,22 +223,46 @@ impl StagedDestination {
     }
 
     fn record(&self, part: Part) -> Result<Option<JournalContents>> {
-        let text = self.read(&record_key(part))?;
+        let text = read(&self.store, &record_key(part), MANIFEST_MAX_BYTES)?;
         Ok(text.and_then(|text| Journal::parse(&text)))
-    }
-
-    fn read(&self, key: &str) -> Result<Option<Vec<u8>>> {
-        match self.store.get(key, MANIFEST_MAX_BYTES) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn lost_plan(&self) -> Error {
         let what = "the plan of the parts was removed while this part was written: nothing was recorded, write it again";
         Error::destination(place(&self.store), what)
     }
+}
+
+/// Reads the plan that parts share in a store.
+pub(super) fn read_plan(store: &Store) -> Result<Option<PlanFile>> {
+    let path = place(store).join(PLAN);
+    let text = read(store, PLAN, MANIFEST_MAX_BYTES)?;
+    text.map(|text| parse_plan(&path, &text)).transpose()
+}
+
+fn read(store: &Store, key: &str, max_bytes: u64) -> Result<Option<Vec<u8>>> {
+    match store.get(key, max_bytes) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the key of a recorded census.
+fn census_key(name: &str) -> String {
+    format!("{CLAIM_DIR}/{}", CensusRecord::file_name(name))
+}
+
+/// Reads a recorded census; `None` if it was removed.
+pub(super) fn read_census(store: &Store, name: &str) -> Result<Option<Vec<u8>>> {
+    read(store, &census_key(name), RECORD_MAX_BYTES)
+}
+
+fn is_census(key: &str) -> bool {
+    let file = key
+        .strip_prefix(CLAIM_DIR)
+        .and_then(|key| key.strip_prefix('/'));
+    file.is_some_and(CensusRecord::is_file_name)
 }
 
 /// Returns the part whose record has this key.
