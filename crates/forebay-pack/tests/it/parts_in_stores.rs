@@ -5,13 +5,16 @@ use crate::support;
 use forebay_pack::{
     Cancel, ConvertOptions, ConvertSource, DatasetFormat, Error, FinishOptions, Observer,
     OutputFormat, PackOptions, Part, PartSummary, Result, ShardDone, Sharding, Summary, convert,
-    convert_part, finish, finish_conversion, plan_conversion, prepare,
+    convert_part, finish, finish_conversion, plan_conversion, prepare, prepare_part,
 };
-use forebay_rigs::{BUCKET, Denied, FaultProxy, Plan, S3Server};
+use forebay_rigs::{Azurite, BUCKET, Denied, FaultProxy, Moto, Plan, S3Server};
 use forebay_store::{Location, Retry, Store, StoreOptions};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use support::*;
 
 /// Number of schedules; the environment variable sets more.
@@ -23,10 +26,33 @@ struct Rig {
     server: S3Server,
     src: PathBuf,
     format: DatasetFormat,
+    service: Service,
+}
+
+/// The destination of the parts.
+enum Service {
+    /// The S3 server of the rig.
+    S3,
+    Moto(Moto),
+    Azurite(Azurite),
+    Directory,
+}
+
+impl Service {
+    /// Those of other projects that are installed, and a directory.
+    fn others() -> impl Iterator<Item = Self> {
+        let moto = Moto::start().map(Self::Moto);
+        let azurite = Azurite::start().map(Self::Azurite);
+        [Some(Self::Directory), moto, azurite].into_iter().flatten()
+    }
 }
 
 impl Rig {
     fn new(format: DatasetFormat) -> Self {
+        Self::at(Service::S3, format)
+    }
+
+    fn at(service: Service, format: DatasetFormat) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let src = dir.path().join("src");
         for split in ["train", "val"] {
@@ -37,6 +63,7 @@ impl Rig {
             server: S3Server::start(),
             src,
             format,
+            service,
             dir,
         };
         run(&rig.options_to(rig.dir.path().join("whole").as_path())).unwrap();
@@ -51,26 +78,54 @@ impl Rig {
     }
 
     fn place(&self, name: &str) -> Location {
-        Location::parse(format!("s3://{BUCKET}/{name}")).unwrap()
+        let scheme = match &self.service {
+            Service::S3 | Service::Moto(_) => "s3",
+            Service::Azurite(_) => "az",
+            Service::Directory => return Location::from(self.dir.path().join(name).as_path()),
+        };
+        Location::parse(format!("{scheme}://{BUCKET}/{name}")).unwrap()
+    }
+
+    fn address(&self) -> SocketAddr {
+        match &self.service {
+            Service::S3 | Service::Directory => self.server.address(),
+            Service::Moto(moto) => moto.address(),
+            Service::Azurite(azurite) => azurite.address(),
+        }
+    }
+
+    fn url_at(&self, address: SocketAddr) -> String {
+        match &self.service {
+            Service::Azurite(azurite) => azurite.url_at(address),
+            _ => format!("http://{address}"),
+        }
     }
 
     fn reach(&self, url: String) -> StoreOptions {
         let retry =
             Retry::default().with_waits(Duration::from_millis(1), Duration::from_millis(20));
         let start = StoreOptions::new().with_endpoint(url).with_retry(retry);
-        S3Server::keys()
+        let settings = match &self.service {
+            Service::S3 | Service::Directory => S3Server::keys(),
+            Service::Moto(moto) => moto.settings(),
+            Service::Azurite(azurite) => azurite.settings(),
+        };
+        settings
             .into_iter()
             .fold(start, |options, (name, value)| options.with(name, value))
     }
 
     fn store(&self, name: &str) -> Store {
-        Store::open(&self.place(name), &self.reach(self.server.url())).unwrap()
+        let url = self.url_at(self.address());
+        Store::open(&self.place(name), &self.reach(url)).unwrap()
     }
 
     /// Options of a machine, which has a staging area of its own.
     fn machine(&self, name: &str, machine: &str, url: String) -> PackOptions {
         let mut options = self.options_to(self.place(name));
-        options.upload.staging_dir = Some(self.dir.path().join("areas").join(machine));
+        if options.dst.is_remote() {
+            options.upload.staging_dir = Some(self.dir.path().join("areas").join(machine));
+        }
         options.upload.store = self.reach(url);
         options
     }
@@ -84,6 +139,20 @@ impl Rig {
                 (PathBuf::from(object.key), bytes)
             })
             .collect()
+    }
+
+    /// Removes probes for conditional puts that could not be deleted. Readers ignore them.
+    fn remove_probes(&self, name: &str) {
+        let store = self.store(name);
+        let left = store.list("").unwrap().into_iter();
+        let left = left.filter(|object| object.key.starts_with(".forebay-probe-"));
+        left.for_each(|probe| store.delete(&probe.key).unwrap());
+    }
+
+    /// Returns whether an object is a file of one machine, or hidden.
+    fn is_of_whole(&self, key: &Path) -> bool {
+        let is_hidden = key.to_str().is_some_and(|key| key.starts_with('.'));
+        is_hidden || self.dir.path().join("whole").join(key).exists()
     }
 
     /// Checks that the store has the files of one machine, and nothing else.
@@ -104,7 +173,7 @@ fn part(number: u32, count: u32) -> Part {
 
 fn run_part(options: &PackOptions, number: u32, count: u32) -> Result<PartSummary> {
     let cancel = Cancel::new();
-    prepare(options, &(), &cancel)?.run_part(part(number, count), &(), &cancel)
+    prepare_part(options, &(), &cancel)?.run_part(part(number, count), &(), &cancel)
 }
 
 fn record_plan(options: &PackOptions) -> Result<bool> {
@@ -131,7 +200,7 @@ impl Observer for StopAfter {
 fn interrupt_part(options: &PackOptions, number: u32, count: u32, shards: u64) {
     let cancel = Cancel::new();
     let stop = StopAfter(shards, 0.into(), cancel.clone());
-    let prepared = prepare(options, &(), &cancel).unwrap();
+    let prepared = prepare_part(options, &(), &cancel).unwrap();
     match prepared.run_part(part(number, count), &stop, &cancel) {
         // A part of few shards may be done first.
         Ok(_) | Err(Error::Interrupted { .. }) => {}
@@ -229,8 +298,13 @@ fn parts_with_other_options_or_sources_are_refused() {
         b"train/n00000002/new.jpg",
         &jpeg(20, 20, 3, b"new"),
     );
+    let later = SystemTime::now() + Duration::from_secs(60);
+    for path in contents(&rig.src).into_keys() {
+        let file = File::options().write(true).open(rig.src.join(path));
+        file.unwrap().set_modified(later).unwrap();
+    }
     let error = run_part(&options, 2, 2).unwrap_err().to_string();
-    assert!(error.contains("n00000002: then 10 files"), "{error}");
+    assert!(error.contains("was modified since"), "{error}");
     assert!(!record_plan(&options).unwrap());
     for number in 1..=2 {
         let summary = run_part(&options, number, 2).unwrap();
@@ -369,13 +443,47 @@ fn missing_permissions_are_named() {
         proxy.deny(|_, _| false);
         assert!(run_part(&options, 1, 1).unwrap().already_complete != of_part);
         join(&options).unwrap();
-        // The probe for conditional puts could not be deleted either; readers ignore it.
-        let store = rig.store(&name);
-        let left = store.list("").unwrap().into_iter();
-        let left = left.filter(|object| object.key.starts_with(".forebay-probe-"));
-        left.for_each(|probe| store.delete(&probe.key).unwrap());
+        rig.remove_probes(&name);
         rig.assert_whole(&name);
     }
+}
+
+/// Credentials may expire at any request: one sentence says so, nothing is published, and the same commands continue.
+#[test]
+fn permissions_may_end_in_the_middle() {
+    let rig = Rig::new(DatasetFormat::INDEXED);
+    let mut ended = 0;
+    for (number, after) in (0..60).step_by(4).enumerate() {
+        let name = format!("set-{number}");
+        let proxy = FaultProxy::new(rig.server.address(), 0, Plan::none());
+        let proxy = Arc::new(proxy);
+        let options = rig.machine(&name, &name, proxy.url());
+        let ending = Arc::clone(&proxy);
+        proxy.when_done(after, move || ending.deny(|_, _| true));
+        let steps: [&dyn Fn() -> Result<()>; 3] = [
+            &|| run_part(&options, 1, 2).map(drop),
+            &|| run_part(&options, 2, 2).map(drop),
+            &|| join(&options).map(drop),
+        ];
+        for step in steps {
+            if let Err(error) = step() {
+                let error = error.to_string();
+                assert!(error.to_lowercase().contains("denied"), "{error}");
+                assert!(error.contains("s3://bucket/set-"), "{error}");
+                ended += 1;
+                let manifest = rig.store(&name).get("forebay.json", 64 << 20);
+                if manifest.is_ok() {
+                    // The manifest is published last, so only what is temporary may be left.
+                    assert!(rig.objects(&name).keys().all(|key| rig.is_of_whole(key)));
+                }
+                proxy.deny(|_, _| false);
+                step().unwrap();
+            }
+        }
+        rig.remove_probes(&name);
+        rig.assert_whole(&name);
+    }
+    assert!(ended > 10, "{ended}");
 }
 
 #[test]
@@ -477,6 +585,43 @@ fn any_schedule_gives_the_same_dataset() {
     }
 }
 
+#[test]
+fn any_schedule_gives_the_same_dataset_elsewhere() {
+    let schedules = match (std::env::var(SCHEDULES), forebay_rigs::is_full_test()) {
+        (Ok(text), _) => text.parse().unwrap(),
+        (Err(_), true) => 3,
+        (Err(_), false) => return,
+    };
+    for service in Service::others() {
+        let rig = Rig::at(service, DatasetFormat::INDEXED);
+        for seed in 100..100 + schedules {
+            schedule(&rig, seed);
+        }
+    }
+}
+
+/// Runs work on two machines at once, with staging areas of their own. In a directory the lock may refuse one of them.
+fn at_once<T: Send>(
+    rig: &Rig,
+    machines: [PackOptions; 2],
+    work: &(dyn Fn(&PackOptions) -> Result<T> + Sync),
+) {
+    let results = std::thread::scope(|scope| {
+        let mut areas = ["x", "y"].iter();
+        let threads = machines.map(|mut options| {
+            let area = areas.next().unwrap();
+            if options.dst.is_remote() {
+                options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
+            }
+            scope.spawn(move || work(&options).map(drop))
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let refused = results.iter().filter(|result| result.is_err()).count();
+    let most = usize::from(matches!(rig.service, Service::Directory));
+    assert!(refused <= most, "{results:?}");
+}
+
 /// Parts that are interrupted, repeated on other machines and written twice at once, through a store that fails.
 fn schedule(rig: &Rig, seed: u64) {
     let mut dice = Dice(seed);
@@ -487,7 +632,7 @@ fn schedule(rig: &Rig, seed: u64) {
                 0 => Plan::none(),
                 _ => Plan::rough(0.1),
             };
-            FaultProxy::new(rig.server.address(), seed * 2 + number, faults)
+            FaultProxy::new(rig.address(), seed * 2 + number, faults)
         })
         .collect();
     let mut machine = {
@@ -496,7 +641,7 @@ fn schedule(rig: &Rig, seed: u64) {
         let proxies = &proxies;
         move || {
             let machine = dice.roll(3);
-            let url = proxies[dice.roll(2) as usize].url();
+            let url = rig.url_at(proxies[dice.roll(2) as usize].address());
             rig.machine(&name, &format!("{machine}"), url)
         }
     };
@@ -514,12 +659,8 @@ fn schedule(rig: &Rig, seed: u64) {
         }
         match dice.roll(3) {
             // The same part on two machines at once, which have staging areas of their own.
-            0 => std::thread::scope(|scope| {
-                for area in ["x", "y"] {
-                    let mut options = machine();
-                    options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
-                    scope.spawn(move || run_part(&options, number, count).unwrap());
-                }
+            0 => at_once(rig, [machine(), machine()], &|options| {
+                run_part(options, number, count)
             }),
             _ => drop(run_part(&machine(), number, count).unwrap()),
         }
@@ -527,12 +668,9 @@ fn schedule(rig: &Rig, seed: u64) {
     if dice.roll(2) == 0 {
         run_part(&machine(), 1, count).unwrap();
     }
-    std::thread::scope(|scope| {
-        for area in ["x", "y"].into_iter().take(1 + dice.roll(2) as usize) {
-            let mut options = machine();
-            options.upload.staging_dir = Some(rig.dir.path().join("areas").join(area));
-            scope.spawn(move || join(&options).unwrap());
-        }
-    });
+    match dice.roll(2) {
+        0 => drop(join(&machine()).unwrap()),
+        _ => at_once(rig, [machine(), machine()], &join),
+    }
     rig.assert_whole(&name);
 }
