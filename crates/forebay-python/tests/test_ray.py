@@ -309,7 +309,7 @@ class TestCluster:
                 assert epoch(servers.url) == expected
         assert not processes(port)
 
-    # The last one, as the cluster has one node less then.
+    # After this one, the cluster has one node less.
     def test_a_lost_node_changes_no_byte(
         self, cluster: Any, photos: tuple[pathlib.Path, pathlib.Path], tmp_path: pathlib.Path
     ) -> None:
@@ -327,6 +327,21 @@ class TestCluster:
         assert lost and sum(each["Alive"] for each in ray.nodes()) == 2
         assert done.splits == {"train": 1200}
         assert equal(photos[1], tmp_path / "out")
+
+    def test_a_server_moves_to_another_node(self, cluster: Any, packed: Packed) -> None:
+        decode = {"node_ip_address": "127.0.0.1", "num_cpus": 1, "resources": {"decode": 1}}
+        first = cluster.add_node(**decode)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with forebay.ray.serve(packed["indexed"], 1, port=port, name="moving", resources={"decode": 1}) as servers:
+            expected = epoch(servers.url)
+            [process] = processes(port)
+            second = cluster.add_node(**decode)
+            cluster.remove_node(first, allow_graceful=False)
+            wait_for_another(process, port)
+            assert servers.url == f"forebay://127.0.0.1:{port}/moving"
+            assert epoch(servers.url) == expected
+        cluster.remove_node(second)
 
 
 def epoch(source: Any) -> list[list[int]]:
