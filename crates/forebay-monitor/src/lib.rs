@@ -10,6 +10,7 @@ mod history;
 mod metrics;
 mod process;
 pub mod report;
+mod web;
 
 pub use admin::{Admin, AdminOptions, Health};
 

@@ -10,9 +10,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::{AdminState, JSON, headers, parameter};
+use super::AdminState;
 use crate::process::unix_s;
 use crate::report::FORMAT;
+use crate::web::{JSON, headers, parameter};
 use forebay_server::Preview;
 
 /// The last rendered JSON of each name, with the number of its batch, so that a repeated request

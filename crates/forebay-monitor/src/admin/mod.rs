@@ -5,20 +5,16 @@
 //! Each runs on one thread with its own runtime, apart from the threads that serve batches. Both only read counters and cannot
 //! change the server.
 
-mod http;
 mod images;
-mod listener;
-mod page;
 
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
-use axum::http::{StatusCode, Uri, uri};
+use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -29,10 +25,9 @@ use tokio::time::MissedTickBehavior;
 use crate::environment::Environment;
 use crate::history::{History, TICK};
 use crate::report::ReportBuilder;
+use crate::web::{Deadlines, HEADER_TIMEOUT, JSON, Listening, Page, headers, local_only};
 use forebay_server::{Result, ServerStatus};
-use http::Listening;
 use images::Album;
-use listener::Deadlines;
 
 /// Options of the admin endpoints.
 #[derive(Debug, Clone)]
@@ -184,13 +179,19 @@ async fn remember(room: &AdminState) {
     }
 }
 
-const JSON: &str = "application/json";
-/// Timeout for the head of a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The dashboard: a single page without external resources, whose previews are `data:` URLs.
+static PAGE: LazyLock<Page> = LazyLock::new(|| {
+    Page::new(
+        include_str!("page/index.html"),
+        include_str!("page/style.css"),
+        include_str!("page/script.js"),
+        "data:",
+    )
+});
 
 fn router(room: Arc<AdminState>) -> Router {
     let watched = Router::new()
-        .route("/", get(|| async { page::response() }))
+        .route("/", get(|| async { PAGE.response() }))
         .route("/api/status", get(status))
         .route("/api/images", get(images::images))
         .route_layer(middleware::from_fn_with_state(Arc::clone(&room), for_us));
@@ -226,49 +227,12 @@ async fn metrics(State(room): State<Arc<AdminState>>) -> impl IntoResponse {
     (headers("text/plain; version=0.0.4"), page)
 }
 
-/// Headers of all responses whose content changes from second to second.
-fn headers(kind: &'static str) -> [(HeaderName, HeaderValue); 3] {
-    [
-        (CONTENT_TYPE, HeaderValue::from_static(kind)),
-        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-        (
-            HeaderName::from_static("x-content-type-options"),
-            HeaderValue::from_static("nosniff"),
-        ),
-    ]
-}
-
-/// Rejects requests whose `Host` does not name this machine, if the address is local. This prevents
-/// DNS rebinding: a web page from elsewhere whose name resolves to 127.0.0.1 after it was loaded
-/// could otherwise read the responses.
+/// Rejects requests from other names than this machine's, if the address is local.
 async fn for_us(State(room): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
-    let host = request.headers().get(HOST);
-    let named = host.is_none_or(|host| host.to_str().is_ok_and(names_this_machine));
-    if room.is_local && !named {
-        let text =
-            "this address serves this machine only: request it by localhost or an IP address\n";
-        return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+    match room.is_local {
+        true => local_only(request, next).await,
+        false => next.run(request).await,
     }
-    next.run(request).await
-}
-
-fn names_this_machine(host: &str) -> bool {
-    let Ok(authority) = host.parse::<uri::Authority>() else {
-        return false;
-    };
-    let name = authority.host();
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Returns the value of a query parameter, if present and without escapes; served names need none.
-fn parameter<'a>(uri: &'a Uri, name: &str) -> Option<&'a str> {
-    let mut pairs = uri
-        .query()?
-        .split('&')
-        .filter_map(|pair| pair.split_once('='));
-    pairs.find_map(|(key, value)| (key == name).then_some(value))
 }
 
 #[cfg(test)]
@@ -276,34 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_hosts_name_this_machine() {
-        for host in [
-            "localhost",
-            "LOCALHOST:7071",
-            "127.0.0.1:7071",
-            "127.9.9.9",
-            "[::1]:7071",
-            "[::1]",
-        ] {
-            assert!(names_this_machine(host), "{host}");
-        }
-        for host in [
-            "example.org",
-            "example.org:7071",
-            "localhost.example.org",
-            "10.0.0.1:7071",
-            "",
-            "a b",
-        ] {
-            assert!(!names_this_machine(host), "{host}");
-        }
-    }
-
-    #[test]
-    fn parameters_are_found() {
-        let uri: Uri = "/api/images?a=b&name=image-net_1.0".parse().unwrap();
-        assert_eq!(parameter(&uri, "name"), Some("image-net_1.0"));
-        assert_eq!(parameter(&uri, "none"), None);
-        assert_eq!(parameter(&"/".parse().unwrap(), "name"), None);
+    fn the_dashboard_is_self_contained() {
+        PAGE.assert_self_contained();
     }
 }

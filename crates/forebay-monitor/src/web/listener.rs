@@ -25,15 +25,15 @@ const MAX_PER_ADDRESS: usize = 16;
 
 /// Time limits of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadlines {
+pub(crate) struct Deadlines {
     /// Time from the start of the connection until the head of the first request must be complete.
-    pub(super) header: Duration,
+    pub(crate) header: Duration,
     /// Time from then on until the connection is closed, active or not.
-    pub(super) lifetime: Duration,
+    pub(crate) lifetime: Duration,
 }
 
 /// A listener with a bounded number of connections.
-pub(super) struct Bounded {
+pub(crate) struct Bounded {
     listener: TcpListener,
     deadlines: Deadlines,
     places: Places,
@@ -202,7 +202,7 @@ impl Head {
 }
 
 /// A connection that counts against the limit and has a deadline.
-pub(super) struct Limited {
+pub(crate) struct Limited {
     stream: TcpStream,
     deadline: Pin<Box<Sleep>>,
     lifetime: Duration,
