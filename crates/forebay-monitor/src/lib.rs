@@ -10,9 +10,11 @@ mod history;
 mod metrics;
 mod process;
 pub mod report;
+mod view;
 mod web;
 
 pub use admin::{Admin, AdminOptions, Health};
+pub use view::{ViewOptions, ViewSource, Viewer};
 
 use environment::Environment;
 use forebay_server::ServerStatus;

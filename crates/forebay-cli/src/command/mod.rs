@@ -28,6 +28,7 @@ mod serve;
 mod stage;
 mod top;
 mod verify;
+mod view;
 
 use clap::Subcommand;
 
@@ -78,6 +79,7 @@ commands! {
     Quickstart => quickstart,
     Pack => pack,
     Inspect => inspect,
+    View => view,
     Verify => verify,
     Cat => cat,
     Convert => convert,

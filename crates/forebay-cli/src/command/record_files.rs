@@ -34,6 +34,12 @@ const STEP_RECORDS: u64 = 256;
 /// Returns the TFRecord files of a local directory if any of them is compressed, since compressed files cannot be indexed.
 /// Returns `None` if the directory has files of Forebay: it may be a damaged dataset.
 pub(super) fn local_tfrecords(path: &Path) -> Option<RecordInput> {
+    tfrecords_of(path, is_compressed)
+}
+
+/// Returns the TFRecord files of a local directory if `is_sign` holds for the name of any of them. Returns `None` if the
+/// directory has files of Forebay.
+pub(super) fn tfrecords_of(path: &Path, is_sign: fn(&str) -> bool) -> Option<RecordInput> {
     let own = [
         MANIFEST,
         INDEX_DIRECTORY,
@@ -45,7 +51,7 @@ pub(super) fn local_tfrecords(path: &Path) -> Option<RecordInput> {
     }
     let files = names::shards_in(path).ok()?;
     let mut names = files.iter().filter_map(|file| file.file_name()?.to_str());
-    if !names.any(is_compressed) {
+    if !names.any(is_sign) {
         return None;
     }
     let mut input = RecordInput::new(path);

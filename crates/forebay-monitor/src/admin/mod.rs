@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::middleware;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use forebay_cache::Cache;
 use tokio::sync::Semaphore;
@@ -190,11 +190,13 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
 });
 
 fn router(room: Arc<AdminState>) -> Router {
-    let watched = Router::new()
+    let mut watched = Router::new()
         .route("/", get(|| async { PAGE.response() }))
         .route("/api/status", get(status))
-        .route("/api/images", get(images::images))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&room), for_us));
+        .route("/api/images", get(images::images));
+    if room.is_local {
+        watched = watched.route_layer(middleware::from_fn(local_only));
+    }
     let health = health(room.status.clone());
     Router::new()
         .route("/metrics", get(metrics))
@@ -225,14 +227,6 @@ async fn ready(State(status): State<ServerStatus>) -> (StatusCode, &'static str)
 async fn metrics(State(room): State<Arc<AdminState>>) -> impl IntoResponse {
     let page = crate::metrics::render(&room.status.snapshot(), &room.environment());
     (headers("text/plain; version=0.0.4"), page)
-}
-
-/// Rejects requests from other names than this machine's, if the address is local.
-async fn for_us(State(room): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
-    match room.is_local {
-        true => local_only(request, next).await,
-        false => next.run(request).await,
-    }
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ impl Census {
     }
 
     /// Returns the archives of the source; empty for a directory.
-    pub(crate) fn archives(&self) -> &[SourceArchive] {
+    pub fn archives(&self) -> &[SourceArchive] {
         &self.archives
     }
 
@@ -220,7 +220,7 @@ impl Census {
     }
 
     /// Returns the data of images beyond their bytes and classes.
-    pub(crate) fn extra_features(&self) -> &ExtraFeatures {
+    pub fn extra_features(&self) -> &ExtraFeatures {
         &self.extra_features
     }
 }

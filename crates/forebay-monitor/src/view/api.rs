@@ -1,0 +1,284 @@
+//! Requests of the page.
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::extract::{Path, Query as Parameters, Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, COOKIE, HeaderValue, LOCATION, SET_COOKIE,
+};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use forebay_options::LoaderOptions;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::describe;
+use super::picture;
+use super::query::{self, LastResult, Query, Selection};
+use super::scan::Catalog;
+use crate::web::{JSON, Page, headers, local_only};
+
+/// Maximum number of records in an answer.
+const MAX_PAGE: usize = 1000;
+/// Cookie that holds the token.
+const COOKIE_NAME: &str = "forebay_view=";
+/// Header of requests that change something. Pages from elsewhere cannot send it without asking.
+const CHANGE_HEADER: &str = "x-forebay-view";
+
+static PAGE: LazyLock<Page> = LazyLock::new(|| {
+    Page::new(
+        include_str!("page/index.html"),
+        include_str!("page/style.css"),
+        include_str!("page/script.js"),
+        "'self' data:",
+    )
+});
+
+/// State shared by all requests.
+pub(super) struct ViewState {
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) last: LastResult,
+    /// Permits of pictures: each decodes one image.
+    pub(super) pictures: Arc<Semaphore>,
+    /// Permits of passes over all records.
+    pub(super) passes: Arc<Semaphore>,
+    pub(super) threads: usize,
+    pub(super) loader: LoaderOptions,
+    /// Part of the address of pictures, since browsers keep them and another source may have the same numbers.
+    pub(super) session: String,
+    pub(super) token: Option<String>,
+}
+
+type Shared = State<Arc<ViewState>>;
+
+/// An answer, or why there is none: a bad request, as text.
+type Answer<T = Response> = Result<T, (StatusCode, String)>;
+
+/// Parameters of requests, apart from those of a [`Query`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    /// The part of a selection.
+    offset: usize,
+    limit: usize,
+    /// Whether a selection is to be made again.
+    again: bool,
+    /// Whether a list has one number a line.
+    lines: bool,
+    /// Whether records are to be read.
+    run: bool,
+    /// The record of a request for one.
+    number: u64,
+}
+
+pub(super) fn router(state: Arc<ViewState>) -> Router {
+    let is_local = state.token.is_none();
+    let router = Router::new()
+        .route("/", get(|| async { PAGE.response() }))
+        .route("/api/summary", get(summary))
+        .route("/api/progress", get(progress))
+        .route("/api/records", get(records))
+        .route("/api/histograms", get(histograms))
+        .route("/api/record", get(record))
+        .route("/api/export", get(export))
+        .route("/api/scan", post(scan))
+        .route("/picture/{kind}", get(picture))
+        .route_layer(middleware::from_fn_with_state(Arc::clone(&state), admit))
+        .with_state(state);
+    match is_local {
+        true => router.layer(middleware::from_fn(local_only)),
+        false => router,
+    }
+}
+
+/// Admits requests that have the token, if one is needed. The address with the token, which the command prints, sets a cookie.
+async fn admit(State(state): Shared, request: Request, next: Next) -> Response {
+    let Some(token) = &state.token else {
+        return next.run(request).await;
+    };
+    let is_equal = |given: &str, wanted: &str| {
+        let (given, wanted) = (given.as_bytes(), wanted.as_bytes());
+        aws_lc_rs::constant_time::verify_slices_are_equal(given, wanted).is_ok()
+    };
+    let kept = format!("{COOKIE_NAME}{token}");
+    let is_admitted = {
+        let cookies = request.headers().get_all(COOKIE).iter();
+        let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
+        let mut cookies = cookies.flat_map(|cookies| cookies.split(';'));
+        cookies.any(|cookie| is_equal(cookie.trim(), &kept))
+    };
+    let query = request.uri().query().unwrap_or_default();
+    if is_admitted {
+        next.run(request).await
+    } else if request.uri().path() == "/" && is_equal(query, &format!("token={token}")) {
+        let cookie = format!("{kept}; HttpOnly; SameSite=Strict; Path=/");
+        let to = [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)];
+        (StatusCode::SEE_OTHER, to).into_response()
+    } else {
+        let text = "open the address that `forebay view` printed, with its token\n";
+        (StatusCode::UNAUTHORIZED, text).into_response()
+    }
+}
+
+fn bad(what: impl ToString) -> (StatusCode, String) {
+    (StatusCode::BAD_REQUEST, what.to_string())
+}
+
+/// Runs work that takes longer than a few microseconds on another thread, with a permit that bounds how much runs at once. A
+/// client that leaves while it waits takes no permit.
+async fn work<T: Send + 'static>(
+    state: &Arc<ViewState>,
+    permits: &Arc<Semaphore>,
+    work: impl FnOnce(&ViewState) -> Result<T, String> + Send + 'static,
+) -> Answer<T> {
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(bad)?;
+    let state = Arc::clone(state);
+    let working = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&state)
+    });
+    let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, "it failed".to_owned());
+    working.await.map_err(failed)?.map_err(bad)
+}
+
+fn answer(value: &Value) -> Response {
+    (headers(JSON), value.to_string()).into_response()
+}
+
+async fn progress(State(state): Shared) -> Response {
+    answer(&state.catalog.progress())
+}
+
+/// Facts about the source as a whole.
+async fn summary(State(state): Shared) -> Answer {
+    let made = work(&state, &state.passes, |state| {
+        let mut summary = describe::summary(&state.catalog);
+        summary["session"] = state.session.as_str().into();
+        summary["loader"] = match state.loader.transform {
+            Some(_) => Value::Object(state.loader.given()),
+            None => json!({"transform": "train"}),
+        };
+        Ok(summary)
+    });
+    Ok(answer(&made.await?))
+}
+
+async fn select(state: &Arc<ViewState>, query: Query, again: bool) -> Answer<Selection> {
+    work(state, &state.passes, move |state| {
+        state.last.get(&state.catalog, &query, again)
+    })
+    .await
+}
+
+async fn records(
+    State(state): Shared,
+    Parameters(query): Parameters<Query>,
+    Parameters(asked): Parameters<Asked>,
+) -> Answer {
+    let selection = select(&state, query, asked.again).await?;
+    let snapshot = state.catalog.table.snapshot();
+    let numbers = selection.iter().skip(asked.offset);
+    let numbers = numbers.take(asked.limit.min(MAX_PAGE));
+    let rows = numbers.filter_map(|number| snapshot.row(*number));
+    let rows: Vec<Value> = rows
+        .map(|row| describe::row(&state.catalog, &snapshot, &row))
+        .collect();
+    Ok(answer(&json!({"total": selection.len(), "records": rows})))
+}
+
+async fn histograms(State(state): Shared, Parameters(query): Parameters<Query>) -> Answer {
+    let made = work(&state, &state.passes, move |state| {
+        let selection = state.last.get(&state.catalog, &query, false)?;
+        let snapshot = state.catalog.table.snapshot();
+        Ok(query::histograms(&selection, &snapshot))
+    });
+    Ok(answer(&made.await?))
+}
+
+/// One record in full.
+async fn record(State(state): Shared, Parameters(asked): Parameters<Asked>) -> Answer {
+    let made = work(&state, &state.pictures, move |state| {
+        describe::record(&state.catalog, asked.number)
+    });
+    Ok(answer(&made.await?))
+}
+
+/// The numbers of a selection in its split, for the option `indices` of loaders.
+async fn export(
+    State(state): Shared,
+    Parameters(query): Parameters<Query>,
+    Parameters(asked): Parameters<Asked>,
+) -> Answer {
+    let source = &state.catalog.source;
+    let first = match &query.split {
+        None if source.splits.len() > 1 => {
+            return Err(bad("choose a split: `indices` counts within one"));
+        }
+        None => 0,
+        Some(name) => source.split(name).map_err(bad)?.records.start,
+    };
+    let selection = select(&state, query, true).await?;
+    let numbers = selection.iter().map(|number| u64::from(*number) - first);
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    let (name, kind, text) = match asked.lines {
+        true => {
+            let lines: String = numbers.iter().map(|number| format!("{number}\n")).collect();
+            ("attachment; filename=indices.txt", "text/plain", lines)
+        }
+        false => (
+            "attachment; filename=indices.json",
+            JSON,
+            json!(numbers).to_string(),
+        ),
+    };
+    let attachment = [(CONTENT_DISPOSITION, name)];
+    Ok((attachment, headers(kind), text).into_response())
+}
+
+/// Starts or stops reading records in the background.
+async fn scan(
+    State(state): Shared,
+    head: HeaderMap,
+    Parameters(asked): Parameters<Asked>,
+) -> Answer {
+    if !head.contains_key(CHANGE_HEADER) {
+        let what = format!("the header {CHANGE_HEADER} is missing");
+        return Err((StatusCode::FORBIDDEN, what));
+    }
+    match asked.run {
+        true => state.catalog.start(state.threads),
+        false => state.catalog.stop(),
+    }
+    Ok(progress(State(state)).await)
+}
+
+/// Browsers may keep pictures: their addresses have the session and all that they depend on.
+async fn picture(
+    State(state): Shared,
+    Path(kind): Path<picture::Kind>,
+    Parameters(asked): Parameters<picture::Asked>,
+) -> Answer {
+    let made = work(&state, &state.pictures, move |state| {
+        picture::make(&state.catalog.source, kind, &asked)
+    });
+    let (bytes, kind) = made.await?;
+    let mut response = (headers(kind), bytes).into_response();
+    let kept = HeaderValue::from_static("private, max-age=3600");
+    response.headers_mut().insert(CACHE_CONTROL, kept);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_of_the_viewer_is_self_contained() {
+        PAGE.assert_self_contained();
+    }
+}

@@ -1,0 +1,147 @@
+//! The viewer: a page that shows the records of any source, without copying it.
+//!
+//! [`Viewer::start`] listens, fills a table of the records in the background, and answers the page. `source` reads records,
+//! `table` and `scan` hold what is known of all of them, `query` selects and sorts, `picture` decodes, and `api` answers
+//! requests. Only small facts of each record stay in memory.
+
+mod api;
+mod describe;
+mod images;
+mod lookalikes;
+mod picture;
+mod query;
+mod record;
+mod scan;
+mod source;
+mod table;
+mod values;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use forebay_options::LoaderOptions;
+use forebay_server::{Error, Result};
+use forebay_wire::token::Token;
+use tokio::sync::Semaphore;
+
+use crate::web::{Deadlines, HEADER_TIMEOUT, Listening};
+use api::ViewState;
+use query::LastResult;
+use scan::Catalog;
+
+pub use source::ViewSource;
+
+/// Lifetime of a connection. A page stays open for long, and slow stores delay single answers.
+const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
+/// Options of a viewer.
+#[derive(Debug, Clone, Default)]
+pub struct ViewOptions {
+    /// The options of a loader whose samples the page shows at first; by default those of training.
+    pub loader: LoaderOptions,
+    /// Whether records are read only once the page asks for it. Choose this for a source in a store.
+    pub is_remote: bool,
+    /// The token that requests need if the address is not a loopback address; a random one if it is `None`.
+    pub token: Option<Token>,
+}
+
+/// A page with the records of a source, until dropped.
+pub struct Viewer {
+    listening: Listening,
+    catalog: Arc<Catalog>,
+    token: Option<String>,
+}
+
+impl Viewer {
+    /// Listens on `address`, and reads what indexes say of the records in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PortTaken`], [`Error::Listen`], [`Error::System`], also for more than 67,108,864 records.
+    pub fn start(address: SocketAddr, source: ViewSource, options: ViewOptions) -> Result<Viewer> {
+        if source.len() > source::MAX_RECORDS {
+            let what = format!(
+                "{} records, and at most {} are shown: view one of its splits or files",
+                source.len(),
+                source::MAX_RECORDS
+            );
+            return Err(Error::System {
+                doing: "making a table of the records",
+                source: std::io::Error::other(what),
+            });
+        }
+        let system = |source| Error::System {
+            doing: "making a random token",
+            source,
+        };
+        let random = forebay_wire::transport::random_bytes().map_err(system)?;
+        let secret = format!("{:032x}", u128::from_le_bytes(random));
+        let (session, generated) = secret.split_at(8);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / 2).max(1);
+        let catalog = Arc::new(Catalog::new(source));
+        let mut token = None;
+        let serve = |bound: SocketAddr| {
+            if !bound.ip().is_loopback() {
+                let given = options.token.as_ref().map(Token::expose);
+                token = Some(given.unwrap_or(generated).to_owned());
+            }
+            let state = Arc::new(ViewState {
+                catalog: Arc::clone(&catalog),
+                last: LastResult::default(),
+                pictures: Arc::new(Semaphore::new(cores)),
+                passes: Arc::new(Semaphore::new(2)),
+                threads,
+                loader: options.loader,
+                session: session.to_owned(),
+                token: token.clone(),
+            });
+            (api::router(state), std::future::pending())
+        };
+        let deadlines = Deadlines {
+            header: HEADER_TIMEOUT,
+            lifetime: LIFETIME,
+        };
+        let listening = Listening::start("forebay-view", address, deadlines, serve)?;
+        let indexing = Arc::clone(&catalog);
+        let name = thread::Builder::new().name("forebay-index".to_owned());
+        let spawned = name.spawn(move || {
+            indexing.index();
+            if !options.is_remote {
+                indexing.start(threads);
+            }
+        });
+        spawned.map_err(|source| Error::System {
+            doing: "starting a thread for the index",
+            source,
+        })?;
+        Ok(Viewer {
+            listening,
+            catalog,
+            token,
+        })
+    }
+
+    /// Returns the bound address, with the actual port.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.listening.addr()
+    }
+
+    /// Returns the address of the page, with the token if one is needed.
+    #[must_use]
+    pub fn url(&self) -> String {
+        match &self.token {
+            None => format!("http://{}/", self.addr()),
+            Some(token) => format!("http://{}/?token={token}", self.addr()),
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.catalog.stop();
+    }
+}

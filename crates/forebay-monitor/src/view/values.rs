@@ -1,0 +1,43 @@
+//! Values of columns as text.
+
+use std::fmt::Write;
+
+use forebay_shard::ColumnValue;
+
+/// Maximum number of elements of a list to show.
+const MAX_ELEMENTS: usize = 64;
+/// Maximum number of characters of a text to show.
+const MAX_CHARS: usize = 4000;
+
+/// Returns a value as text. Bytes that are not text are described by their length, long lists and texts are cut.
+pub(super) fn text(value: &ColumnValue<'_>) -> String {
+    match value {
+        ColumnValue::Bytes(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) if !text.contains(|c: char| c.is_control() && !"\n\r\t".contains(c)) => {
+                text.chars().take(MAX_CHARS).collect()
+            }
+            _ => format!("{} bytes", bytes.len()),
+        },
+        ColumnValue::Int(number) => number.to_string(),
+        ColumnValue::Float(number) => number.to_string(),
+        ColumnValue::Ints(numbers) => list(numbers),
+        ColumnValue::Floats(numbers) => list(numbers),
+        ColumnValue::Tensor { shape, bytes } => format!("shape {shape:?}, {} bytes", bytes.len()),
+        ColumnValue::Boxes { boxes, .. } => format!("{} boxes", boxes.len()),
+        ColumnValue::Keypoints { points, .. } => format!("{} points", points.len()),
+        _ => String::new(),
+    }
+}
+
+fn list<T: std::fmt::Display>(numbers: &[T]) -> String {
+    let mut text = String::new();
+    for (at, number) in numbers.iter().take(MAX_ELEMENTS).enumerate() {
+        let gap = if at > 0 { ", " } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{gap}{number}");
+    }
+    match numbers.len() > MAX_ELEMENTS {
+        true => format!("{text}, ... {} in all", numbers.len()),
+        false => text,
+    }
+}
