@@ -1,4 +1,4 @@
-//! What the page is told of the source and of its records, as JSON.
+//! Descriptions of the source and of its records for the page, as JSON.
 
 use forebay_image::{Limits, probe};
 use forebay_shard::{ColumnType, ColumnValue, ExampleView, escape_key};

@@ -1,4 +1,4 @@
-//! What is kept of each record in memory: label, size, dimensions, hash, and short texts within a budget.
+//! The facts of each record that stay in memory: label, size, dimensions, hash, and short texts within a budget.
 //!
 //! A table is a list of chunks that are replaced as a whole, so that queries read a snapshot while the scan goes on.
 
@@ -51,7 +51,7 @@ impl Texts {
     }
 }
 
-/// What is known of a record, apart from texts.
+/// The facts of a record, apart from texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Facts {
     /// In bytes; clamped to 4 GiB.

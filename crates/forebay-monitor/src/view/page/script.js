@@ -299,7 +299,8 @@ function fill(node, at) {
   say(node.sub, [row.class !== null ? row.key : "", bytes(row.bytes)].filter(Boolean).join(" · "));
   const reasons = reasonsOf(row.reasons);
   node.setAttribute("aria-label", [title, row.key, sizeOf(row), ...reasons.map(([, told]) => told)].filter(Boolean).join(", "));
-  if (reasons.length) node.thumb.append(el("span", "flag", reasons.map(([name]) => name).join(", ")));
+  const flags = reasonsOf(row.reasons & ~BROKEN).map(([name]) => name).join(", ");
+  if (flags) node.thumb.append(el("span", "flag", flags));
 }
 
 // Pictures of visible tiles, the first ones first, a few at a time.
@@ -309,6 +310,11 @@ function pump() {
   const open = [...tiles.values()].filter((node) => node.row && !node.image);
   open.sort((a, b) => a.at - b.at);
   for (const node of open) {
+    if (node.row.reasons & BROKEN) {
+      node.image = el("span", "failed", "not readable");
+      node.thumb.prepend(node.image);
+      continue;
+    }
     if (loading >= IMAGES) return;
     loading += 1;
     const image = el("img");

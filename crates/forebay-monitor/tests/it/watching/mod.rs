@@ -1,17 +1,16 @@
 //! Observing a server: the report, images, metrics, the dashboard in a browser.
 
-mod browser;
 mod exposition;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::browser;
+use crate::request::{Answer, get};
 use crate::support::{LONG, Log, given, options};
 use forebay_cache::{Cache, CacheOptions};
 use forebay_client::{Client, ClientOptions};
@@ -129,27 +128,6 @@ impl Drop for Trainers {
             let ended = thread.join();
             assert!(ended.is_ok() || thread::panicking(), "a trainer failed");
         }
-    }
-}
-
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-fn get(addr: SocketAddr, path: &str, host: &str) -> Answer {
-    let mut socket = TcpStream::connect(addr).unwrap();
-    socket.set_read_timeout(Some(LONG)).unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    socket.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    Answer {
-        status: head.split(' ').nth(1).unwrap().parse().unwrap(),
-        head: head.to_ascii_lowercase(),
-        body: body.to_owned(),
     }
 }
 

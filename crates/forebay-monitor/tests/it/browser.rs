@@ -234,6 +234,32 @@ impl Page {
             .unwrap_or_else(|| panic!("{expression}: {value}"))
     }
 
+    /// Presses a key, as its name in `KeyboardEvent.key` says.
+    pub(crate) fn press(&mut self, key: &str) {
+        let code = match key {
+            "Enter" => 13,
+            "Escape" => 27,
+            " " => 32,
+            "End" => 35,
+            "Home" => 36,
+            "ArrowLeft" => 37,
+            "ArrowRight" => 39,
+            "ArrowDown" => 40,
+            "Tab" => 9,
+            _ => 0,
+        };
+        let text = match key {
+            "Enter" => "\r",
+            one if one.chars().count() == 1 => one,
+            _ => "",
+        };
+        let down =
+            json!({"type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code});
+        self.call("Input.dispatchKeyEvent", down);
+        let up = json!({"type": "keyUp", "key": key, "windowsVirtualKeyCode": code});
+        self.call("Input.dispatchKeyEvent", up);
+    }
+
     /// Waits until a condition holds.
     pub(crate) fn wait(&mut self, condition: &str) {
         let waiting = format!(
