@@ -23,3 +23,4 @@ mod special_files;
 mod stores;
 mod support;
 mod terminal;
+mod view;

@@ -1,6 +1,7 @@
 //! Requests of the page.
 
 use std::sync::{Arc, LazyLock};
+use std::thread;
 
 use axum::Router;
 use axum::extract::{Path, Query as Parameters, Request, State};
@@ -14,7 +15,7 @@ use axum::routing::{get, post};
 use forebay_options::LoaderOptions;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::describe;
 use super::picture;
@@ -128,8 +129,8 @@ fn bad(what: impl ToString) -> (StatusCode, String) {
     (StatusCode::BAD_REQUEST, what.to_string())
 }
 
-/// Runs work that takes longer than a few microseconds on another thread, with a permit that bounds how much runs at once. A
-/// client that leaves while it waits takes no permit.
+/// Runs work that takes longer than a few microseconds on a thread of its own, since stores refuse threads of a runtime. A permit
+/// bounds how much runs at once; a client that leaves while it waits takes none.
 async fn work<T: Send + 'static>(
     state: &Arc<ViewState>,
     permits: &Arc<Semaphore>,
@@ -137,12 +138,15 @@ async fn work<T: Send + 'static>(
 ) -> Answer<T> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(bad)?;
     let state = Arc::clone(state);
-    let working = tokio::task::spawn_blocking(move || {
+    let (done, made) = oneshot::channel();
+    // Without a thread, the sender is dropped.
+    let _ = thread::Builder::new().spawn(move || {
         let _permit = permit;
-        work(&state)
+        // The client may have left.
+        let _ = done.send(work(&state));
     });
     let failed = |_| (StatusCode::INTERNAL_SERVER_ERROR, "it failed".to_owned());
-    working.await.map_err(failed)?.map_err(bad)
+    made.await.map_err(failed)?.map_err(bad)
 }
 
 fn answer(value: &Value) -> Response {

@@ -127,15 +127,11 @@ pub(super) fn record(catalog: &Catalog, number: u64) -> Result<Value, String> {
     let mut alike: Vec<u32> = alike.map(|(twin, _)| *twin).collect();
     alike.sort_unstable();
     alike.truncate(MAX_TWINS);
-    for (name, more) in [
-        ("place", json!(part.place(number))),
-        ("alike", json!(alike)),
-        ("columns", columns.into()),
-        ("boxes", boxes.into()),
-        ("mask", has_mask.into()),
-        ("errors", json!(errors)),
-    ] {
-        value[name] = more;
-    }
+    value["place"] = part.place(number).into();
+    value["alike"] = json!(alike);
+    value["columns"] = columns.into();
+    value["boxes"] = boxes.into();
+    value["mask"] = has_mask.into();
+    value["errors"] = json!(errors);
     Ok(value)
 }
