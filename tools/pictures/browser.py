@@ -13,7 +13,8 @@ import time
 from typing import Any
 
 NAMES = (
-    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell", "headless_shell",
+    "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell",
+    "chromium-headless-shell", "headless_shell",
 )
 ARGUMENTS = (
     "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",

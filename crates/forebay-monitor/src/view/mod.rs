@@ -33,6 +33,8 @@ use scan::Catalog;
 
 pub use source::ViewSource;
 
+/// Pictures that are made at once at least, since most of the time may be spent waiting for a store.
+const MIN_PICTURES: usize = 6;
 /// Lifetime of a connection. A page stays open for long, and slow stores delay single answers.
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
@@ -91,7 +93,7 @@ impl Viewer {
             let state = Arc::new(ViewState {
                 catalog: Arc::clone(&catalog),
                 last: LastResult::default(),
-                pictures: Arc::new(Semaphore::new(cores)),
+                pictures: Arc::new(Semaphore::new(cores.max(MIN_PICTURES))),
                 passes: Arc::new(Semaphore::new(2)),
                 threads,
                 loader: options.loader,

@@ -112,8 +112,8 @@ impl Catalog {
                 self.error.get_or_init(|| what);
             }
         }
-        self.table
-            .change(|snapshot| snapshot.chunks = Arc::new(chunks));
+        let chunks = Arc::new(chunks);
+        self.table.change(|snapshot| snapshot.chunks = chunks);
         self.find_rare();
         self.is_indexed.store(true, Ordering::Release);
     }
@@ -156,13 +156,16 @@ impl Catalog {
             }
         }
         let mut readers = self.readers();
-        if *readers == 1 {
-            let twins = lookalikes::find(&self.table.snapshot());
-            self.table
-                .change(|snapshot| snapshot.twins = Arc::new(twins));
-            self.find_rare();
+        if *readers > 1 {
+            *readers -= 1;
+            return;
         }
-        *readers -= 1;
+        // Requests ask for the number meanwhile.
+        drop(readers);
+        let twins = Arc::new(lookalikes::find(&self.table.snapshot()));
+        self.table.change(|snapshot| snapshot.twins = twins);
+        self.find_rare();
+        *self.readers() = 0;
     }
 
     /// Reads the records of a chunk; `None` if the scan was stopped.
@@ -203,8 +206,8 @@ impl Catalog {
         sizes.sort_unstable();
         let median = sizes.get(sizes.len() / 2).copied().unwrap_or(0);
         counts.retain(|_, count| *count <= median / RARE_FRACTION);
-        self.table
-            .change(|snapshot| snapshot.rare = Arc::new(counts));
+        let rare = Arc::new(counts);
+        self.table.change(|snapshot| snapshot.rare = rare);
     }
 }
 

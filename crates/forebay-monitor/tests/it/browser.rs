@@ -14,13 +14,14 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Names of the executable.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "chromium",
     "chromium-browser",
     "google-chrome",
     "google-chrome-stable",
     "chrome",
     "chrome-headless-shell",
+    "chromium-headless-shell",
     "headless_shell",
 ];
 

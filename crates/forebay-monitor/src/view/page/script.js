@@ -520,8 +520,9 @@ async function poll() {
     if (before !== null && before !== is) {
       await describe();
       if (scroller.at === 0 || !total) await search();
+      else $("refresh").hidden = false;
     }
-    if (progress.read) $("refresh").hidden = !progress.running;
+    if (progress.running) $("refresh").hidden = false;
     before = is;
     if (progress.indexed && !progress.running) break;
     await new Promise((done) => setTimeout(done, POLL_MS));
