@@ -240,8 +240,7 @@ async fn export(
             json!(numbers).to_string(),
         ),
     };
-    let attachment = [(CONTENT_DISPOSITION, name)];
-    Ok((attachment, headers(kind), text).into_response())
+    Ok(([(CONTENT_DISPOSITION, name)], headers(kind), text).into_response())
 }
 
 /// Starts or stops reading records in the background.

@@ -106,10 +106,8 @@ pub(super) fn record(catalog: &Catalog, number: u64) -> Result<Value, String> {
             json!({"name": column.name, "type": column.column_type.to_string(), "value": text}),
         );
     }
-    let image = source
-        .features
-        .image_record(&record.bytes)
-        .map(|found| found.image);
+    let image = source.features.image_record(&record.bytes);
+    let image = image.map(|found| found.image);
     match image.map(|image| (image.len(), probe(image, &Limits::default()))) {
         Ok((bytes, Ok(found))) => {
             value["size"] = json!([found.width, found.height]);

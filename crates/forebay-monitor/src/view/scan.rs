@@ -139,6 +139,9 @@ impl Catalog {
     }
 
     fn work(&self) {
+        // Pictures that someone waits for come first. On Linux the priority is that of the thread.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::setpriority_process(None, 19);
         let mut examiner = Examiner::new();
         while self.wanted.load(Ordering::Relaxed) {
             let at = self.next.fetch_add(1, Ordering::Relaxed);

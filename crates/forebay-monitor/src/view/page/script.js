@@ -9,6 +9,7 @@ const CAPTION = 40; // height of the captions of a tile
 const IMAGES = 4; // pictures that are requested at once
 const SETTLE_MS = 90; // pictures are requested once scrolling has slowed down
 const POLL_MS = 1000;
+const SMALL = 320; // smaller pictures are enlarged
 
 // The bits of `reasons`, the worst one first.
 const REASONS = [
@@ -595,12 +596,15 @@ async function showNumber(number, row) {
   trained();
 }
 
-// Loads a picture; if it fails, shows why.
+// Loads a picture, and enlarges a small one by a whole factor; if it fails, shows why.
 function load(image, note, path, alt) {
   image.alt = alt;
   image.onload = () => {
     note.hidden = true;
     image.hidden = false;
+    const factor = Math.floor(SMALL / Math.max(image.naturalWidth, image.naturalHeight));
+    image.style.width = factor > 1 ? `${factor * image.naturalWidth}px` : "";
+    image.classList.toggle("enlarged", factor > 1);
   };
   image.onerror = async () => {
     const response = await fetch(path);
