@@ -1,8 +1,10 @@
-//! Monitoring of a server: the dashboard, its report, health, readiness and metrics over HTTP.
+//! Pages over HTTP: of a server the dashboard, its report, health, readiness and metrics; of a source its samples.
 //!
 //! [`Admin`] and [`Health`] answer requests with what a [`ServerStatus`](forebay_server::ServerStatus) tells. `admin` keeps
 //! a `history` of snapshots; from both, `report` makes what the dashboard and `forebay top` show, and `metrics` the page for
 //! Prometheus.
+//!
+//! [`Viewer`] shows the records of a [`ViewSource`] in a browser. `web` has the listener and the policy of both pages.
 
 mod admin;
 mod environment;

@@ -7,10 +7,11 @@ use std::process::Stdio;
 
 use support::{forebay, run};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "quickstart",
     "pack",
     "inspect",
+    "view",
     "verify",
     "cat",
     "export",

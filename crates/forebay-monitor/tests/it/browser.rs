@@ -261,6 +261,19 @@ impl Page {
         self.call("Input.dispatchKeyEvent", up);
     }
 
+    /// Returns role and name of everything that a screen reader finds on the page.
+    pub(crate) fn spoken(&mut self) -> Vec<(String, String)> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({}));
+        let text = |node: &Value, field: &str| {
+            node[field]["value"].as_str().unwrap_or_default().to_owned()
+        };
+        let nodes = tree["nodes"].as_array().unwrap().iter();
+        let nodes = nodes.filter(|node| node["ignored"] != true);
+        nodes
+            .map(|node| (text(node, "role"), text(node, "name")))
+            .collect()
+    }
+
     /// Waits until a condition holds.
     pub(crate) fn wait(&mut self, condition: &str) {
         let waiting = format!(

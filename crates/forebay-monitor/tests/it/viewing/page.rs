@@ -69,6 +69,65 @@ fn the_viewer_works_with_the_keyboard_alone() {
 }
 
 #[test]
+fn screen_readers_find_names_for_everything() {
+    let Some(program) = browser::find() else {
+        println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
+        return;
+    };
+    let viewed = Viewed::start();
+    let mut page = browser::Page::open(&program);
+    page.resize(1280, 900, false);
+    page.go(&viewed.viewer.url());
+    page.wait("document.querySelectorAll('.tile').length === 26");
+    page.wait("document.querySelector('#bytes-bars').getAttribute('aria-label')?.includes('from')");
+    let check = |spoken: &[(String, String)]| {
+        for (role, name) in spoken {
+            let roles = [
+                "button",
+                "checkbox",
+                "combobox",
+                "option",
+                "searchbox",
+                "slider",
+                "textbox",
+                "image",
+                "listbox",
+            ];
+            assert!(
+                !roles.contains(&role.as_str()) || !name.is_empty(),
+                "a {role} without a name: {spoken:#?}"
+            );
+        }
+    };
+    let has = |spoken: &[(String, String)], role: &str, part: &str| {
+        assert!(
+            spoken
+                .iter()
+                .any(|(r, name)| r == role && name.contains(part)),
+            "no {role} {part:?}: {spoken:#?}"
+        );
+    };
+    let spoken = page.spoken();
+    check(&spoken);
+    has(&spoken, "listbox", "Samples: arrows move");
+    has(
+        &spoken,
+        "option",
+        "1/24.png, 120 × 72, its class has few samples",
+    );
+    has(&spoken, "option", "it cannot be read or decoded");
+    has(&spoken, "combobox", "Sort by");
+    has(&spoken, "image", "bytes. from");
+    page.number("(show(3), 1)");
+    page.wait("document.querySelector('#trained').naturalWidth > 0");
+    let spoken = page.spoken();
+    check(&spoken);
+    has(&spoken, "image", "Stored image of");
+    has(&spoken, "slider", "Epoch");
+    has(&spoken, "dialog", "0/3.png");
+}
+
+#[test]
 fn hostile_datasets_run_no_script() {
     let Some(program) = browser::find() else {
         println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
