@@ -256,7 +256,9 @@ fn stores_are_read_only_as_far_as_is_shown() {
         (packed.as_path(), "s3://bucket/set"),
         (&images(), "s3://bucket/images"),
     ] {
-        let status = command(&["cp", "-q", "-r", text(from), to]).status().unwrap();
+        let status = command(&["cp", "-q", "-r", text(from), to])
+            .status()
+            .unwrap();
         assert!(status.success());
     }
     let of_images = rows_of_store(
