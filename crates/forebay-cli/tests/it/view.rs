@@ -192,7 +192,7 @@ fn tfrecords_without_an_index_are_shown() {
 }
 
 #[test]
-fn masks_and_boxes_of_coco_are_drawn() {
+fn boxes_of_coco_are_drawn() {
     let temp = tempfile::tempdir().unwrap();
     let root = temp.path().join("coco");
     fs::create_dir_all(root.join("annotations")).unwrap();

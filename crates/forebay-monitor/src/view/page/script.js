@@ -475,7 +475,7 @@ async function describe() {
   choices($("split"), splits.length > 1 ? [["", "all splits"], ...splits] : [["", splits.length ? splits[0][1] : "none"]]);
   choices($("column"), summary.columns.map((name) => [name, name]));
   $("column-filter").hidden = !summary.columns.length;
-  $("classes-panel").hidden = !summary.classes.length;
+  $("classes-panel").hidden = !summary.classes.some((one) => one.records);
   classes();
   $("findings-panel").hidden = !summary.findings.length;
   $("findings").replaceChildren(...summary.findings.map((finding) => el("li", "", finding)));

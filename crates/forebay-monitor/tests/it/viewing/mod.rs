@@ -7,7 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_image::{Decoder, encode_jpeg, encode_png, resize};
+use forebay_image::{Decoder, PngCompression, SampleFormat};
+use forebay_image::{encode_jpeg, encode_png, encode_png_samples, resize};
 use forebay_loader::{Dataset, Loader, NormalizeSpec, TrainTransform, Transform};
 use forebay_monitor::{ViewOptions, ViewSource, Viewer};
 use forebay_pack::{Cancel, PackOptions};
@@ -84,6 +85,12 @@ fn samples() -> Vec<Sample> {
     all
 }
 
+/// The mask of sample 1: its left half is an object.
+fn mask() -> Vec<u8> {
+    let ids: Vec<u8> = (0..97 * 72).map(|at| u8::from(at % 97 < 48)).collect();
+    encode_png_samples(&ids, 97, 72, SampleFormat::Gray8, PngCompression::Small).unwrap()
+}
+
 /// Writes a dataset whose train split has all samples but the last one, which is the validation split.
 fn write(root: &Path) {
     let samples = samples();
@@ -109,6 +116,10 @@ fn write(root: &Path) {
                 example.add_floats(name.leak(), &[at]);
             }
             example.add_int64s("image/object/bbox/label", &[sample.label]);
+            let mask = mask();
+            if sample.key == "0/1.png" {
+                example.add_bytes("mask", &mask);
+            }
             let meta = RecordMeta::new(sample.label, sample.key.as_bytes());
             shard.append(&example.to_vec(), &meta).unwrap();
         }
@@ -133,6 +144,7 @@ fn write(root: &Path) {
         ("image", "image"),
         ("label", "label"),
         ("boxes", "boxes"),
+        ("mask", "mask"),
         ("caption", "text"),
         ("score", "float"),
     ];
@@ -292,6 +304,32 @@ fn a_record_is_shown_in_full() {
     let small = viewed.get("/picture/thumbnail?number=24&side=30");
     let decoded = Decoder::default().decode(&small.bytes).unwrap();
     assert_eq!((decoded.width, decoded.height), (30, 18));
+}
+
+#[test]
+fn masks_are_drawn_where_their_objects_are() {
+    let viewed = Viewed::start();
+    assert_eq!(viewed.json("/api/record?number=1")["mask"], true);
+    assert_eq!(viewed.json("/api/record?number=2")["mask"], false);
+    let pixels = |objects: bool, flip: &str| {
+        let options = format!(
+            "%7B%22transform%22:[%7B%22kind%22:%22Resize%22,%22size%22:[72,97]%7D{flip}]%7D"
+        );
+        let path = format!("/picture/trained?number=1&options={options}&objects={objects}");
+        let shown = viewed.get(&path);
+        assert_eq!(shown.status, 200, "{}", shown.body);
+        Decoder::default().decode(&shown.bytes).unwrap().data
+    };
+    let flip = ",%7B%22kind%22:%22RandomHorizontalFlip%22,%22p%22:1%7D";
+    for (flip, left, right) in [("", true, false), (flip, false, true)] {
+        let (plain, drawn) = (pixels(false, flip), pixels(true, flip));
+        // Row 5 is above the box.
+        let differs = |x: usize| {
+            let at = 3 * (5 * 97 + x);
+            plain[at..at + 3] != drawn[at..at + 3]
+        };
+        assert_eq!((differs(10), differs(90)), (left, right), "{flip}");
+    }
 }
 
 #[test]
