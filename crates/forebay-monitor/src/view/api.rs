@@ -25,8 +25,8 @@ use crate::web::{JSON, Page, headers, local_only};
 
 /// Maximum number of records in an answer.
 const MAX_PAGE: usize = 1000;
-/// Cookie that holds the token.
-const COOKIE_NAME: &str = "forebay_view=";
+/// Start of the name of the cookie that holds the token; the session follows, since all viewers of a host share cookies.
+const COOKIE_START: &str = "forebay_view_";
 /// Header of requests that change something. Pages from elsewhere cannot send it without asking.
 const CHANGE_HEADER: &str = "x-forebay-view";
 
@@ -105,7 +105,7 @@ async fn admit(State(state): Shared, request: Request, next: Next) -> Response {
         let (given, wanted) = (given.as_bytes(), wanted.as_bytes());
         aws_lc_rs::constant_time::verify_slices_are_equal(given, wanted).is_ok()
     };
-    let kept = format!("{COOKIE_NAME}{token}");
+    let kept = format!("{COOKIE_START}{}={token}", state.session);
     let is_admitted = {
         let cookies = request.headers().get_all(COOKIE).iter();
         let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
@@ -162,10 +162,7 @@ async fn summary(State(state): Shared) -> Answer {
     let made = work(&state, &state.passes, |state| {
         let mut summary = describe::summary(&state.catalog);
         summary["session"] = state.session.as_str().into();
-        summary["loader"] = match state.loader.transform {
-            Some(_) => Value::Object(state.loader.given()),
-            None => json!({"transform": "train"}),
-        };
+        summary["loader"] = Value::Object(state.loader.given());
         Ok(summary)
     });
     Ok(answer(&made.await?))

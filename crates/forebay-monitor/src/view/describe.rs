@@ -91,7 +91,7 @@ pub(super) fn record(catalog: &Catalog, number: u64) -> Result<Value, String> {
         match example.map_or(Ok(None), |example| column.read(example)) {
             Ok(None) => {}
             Ok(Some(read)) => {
-                text = values::text(&read);
+                text = values::text(&read, |label| source.class_title(label));
                 if let ColumnValue::Boxes { boxes: all, labels } = &read {
                     let titled = all.iter().zip(labels).map(|(sides, label)| {
                         json!({"sides": sides, "label": label, "title": source.class_title(*label)})

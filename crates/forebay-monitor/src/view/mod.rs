@@ -74,11 +74,9 @@ impl Viewer {
                 source: std::io::Error::other(what),
             });
         }
-        let system = |source| Error::System {
-            doing: "making a random token",
-            source,
-        };
-        let random = forebay_wire::transport::random_bytes().map_err(system)?;
+        let failed = |doing| move |source| Error::System { doing, source };
+        let random = forebay_wire::transport::random_bytes();
+        let random = random.map_err(failed("making a random token"))?;
         let secret = format!("{:032x}", u128::from_le_bytes(random));
         let (session, generated) = secret.split_at(8);
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -115,10 +113,7 @@ impl Viewer {
                 indexing.start(threads);
             }
         });
-        spawned.map_err(|source| Error::System {
-            doing: "starting a thread for the index",
-            source,
-        })?;
+        spawned.map_err(failed("starting a thread for the index"))?;
         Ok(Viewer {
             listening,
             catalog,

@@ -246,8 +246,9 @@ impl Examiner {
         let example = record.and_then(|record| ExampleView::parse(&record.bytes).ok());
         for (column, texts) in catalog.columns.iter().zip(columns) {
             let value = example.and_then(|example| column.read(example).ok().flatten());
-            let text = value.map(|value| values::text(&value)).unwrap_or_default();
-            texts.push(text.as_bytes(), &catalog.text_bytes);
+            let title = |label| catalog.source.class_title(label);
+            let text = value.map(|value| values::text(&value, title));
+            texts.push(text.unwrap_or_default().as_bytes(), &catalog.text_bytes);
         }
         facts.flags = BROKEN;
         let Some(record) = record else {
@@ -293,6 +294,9 @@ fn is_bad_box(sides: &[f32; 4]) -> bool {
 
 /// Returns whether filters can search the values of a column.
 fn is_searchable(column: &Column) -> bool {
-    use ColumnType::{Bytes, Float, Int, Labels, Text};
-    matches!(column.column_type, Text | Bytes | Int | Float | Labels)
+    use ColumnType::{Boxes, Bytes, Float, Int, Labels, Text};
+    matches!(
+        column.column_type,
+        Text | Bytes | Int | Float | Labels | Boxes
+    )
 }

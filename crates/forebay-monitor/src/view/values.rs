@@ -1,5 +1,6 @@
 //! Values of columns as text.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use forebay_shard::ColumnValue;
@@ -9,8 +10,9 @@ const MAX_ELEMENTS: usize = 64;
 /// Maximum number of characters of a text to show.
 const MAX_CHARS: usize = 4000;
 
-/// Returns a value as text. Bytes that are not text are described by their length, long lists and texts are cut.
-pub(super) fn text(value: &ColumnValue<'_>) -> String {
+/// Returns a value as text. Bytes that are not text are described by their length, long lists and texts are cut. `title` returns
+/// the title of a label's class.
+pub(super) fn text(value: &ColumnValue<'_>, title: impl Fn(i64) -> String) -> String {
     match value {
         ColumnValue::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains(|c: char| c.is_control() && !"\n\r\t".contains(c)) => {
@@ -23,7 +25,11 @@ pub(super) fn text(value: &ColumnValue<'_>) -> String {
         ColumnValue::Ints(numbers) => list(numbers),
         ColumnValue::Floats(numbers) => list(numbers),
         ColumnValue::Tensor { shape, bytes } => format!("shape {shape:?}, {} bytes", bytes.len()),
-        ColumnValue::Boxes { boxes, .. } => format!("{} boxes", boxes.len()),
+        ColumnValue::Boxes { boxes, labels } => {
+            let classes: BTreeSet<i64> = labels.iter().copied().collect();
+            let titles: Vec<String> = classes.into_iter().map(title).collect();
+            format!("{} boxes: {}", boxes.len(), list(&titles))
+        }
         ColumnValue::Keypoints { points, .. } => format!("{} points", points.len()),
         _ => String::new(),
     }

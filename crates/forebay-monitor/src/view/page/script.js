@@ -479,7 +479,7 @@ async function describe() {
   classes();
   $("findings-panel").hidden = !summary.findings.length;
   $("findings").replaceChildren(...summary.findings.map((finding) => el("li", "", finding)));
-  if (!$("options").value) $("options").value = JSON.stringify(summary.loader);
+  if (!$("options").value) $("options").value = JSON.stringify({ transform: "train", ...summary.loader });
   sayProgress(summary.progress);
   sayCount();
 }
