@@ -13,7 +13,6 @@ use super::foreign_args::ForeignArgs;
 use super::loader_option_args::LoaderOptionArgs;
 use super::record_files::tfrecords_of;
 use super::record_source::foreign_source;
-use super::serve::environment_token;
 use crate::console::Console;
 use crate::contents::Contents;
 use crate::failure::{Failure, Outcome};
@@ -40,7 +39,7 @@ pub(crate) struct Args {
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
 
-    /// Address and port to listen on; others than loopback need a token, that of FOREBAY_TOKEN or a random one [default: 127.0.0.1:0]
+    /// Address and port to listen on; others than loopback ask for the token that the printed address has [default: 127.0.0.1:0]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
@@ -60,18 +59,15 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let options = ViewOptions {
         loader: args.loader.read(|_| true)?,
         is_remote: !is_synthetic && Location::parse(&args.source)?.is_remote(),
-        token: environment_token()?,
     };
     let source = open(&args.source, &args.foreign, &store)?;
-    if source.is_empty() {
-        return Err(Failure::new("the source has no records"));
-    }
     let address = args.listen.unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
     let viewer = Viewer::start(address, source, options)?;
+    let interrupt = console.interrupt().answer();
     console.line(viewer.url());
     console.event("viewing", &json!({"url": viewer.url()}));
     console.note("Ctrl-C ends the viewer.");
-    console.interrupt().answer().wait();
+    interrupt.wait();
     console.event("summary", &json!({"command": "view", "exit_code": 0}));
     Ok(Outcome::Done)
 }
@@ -88,8 +84,23 @@ fn open(path: &Path, foreign: &ForeignArgs, store: &StoreOptions) -> Result<View
     let tfrecords = || Some((RecordFormat::TFRECORD, tfrecords_of(path, is_shard)?));
     let found = foreign_source(&sources, None, foreign, store)?;
     if let Some((format, input)) = found.or_else(tfrecords) {
-        return Ok(ViewSource::records(format, path, format.open(&input)?));
+        let records = format.open(&input);
+        let columns = records
+            .as_ref()
+            .map_or(1, |read| read.facts.columns().columns().len());
+        // An archive with nothing but images may have directories of classes, and lists beside them.
+        let may_be_images = path.is_file() && columns == 1;
+        let images = may_be_images.then(|| images(path, foreign, store).ok());
+        return match images.flatten() {
+            Some(images) => Ok(images),
+            None => Ok(ViewSource::records(format, path, records?)),
+        };
     }
+    images(path, foreign, store)
+}
+
+/// Opens images that are not packed.
+fn images(path: &Path, foreign: &ForeignArgs, store: &StoreOptions) -> Result<ViewSource, Failure> {
     // Nothing is written, so the destination is never used.
     let mut options = PackOptions::new(Location::parse(path)?, Path::new("."));
     let records = foreign.records();

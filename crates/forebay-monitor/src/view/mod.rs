@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use forebay_options::LoaderOptions;
 use forebay_server::{Error, Result};
-use forebay_wire::token::Token;
 use tokio::sync::Semaphore;
 
 use crate::web::{Deadlines, HEADER_TIMEOUT, Listening};
@@ -45,8 +44,6 @@ pub struct ViewOptions {
     pub loader: LoaderOptions,
     /// Whether records are read only once the page asks for it. Choose this for a source in a store.
     pub is_remote: bool,
-    /// The token that requests need if the address is not a loopback address; a random one if it is `None`.
-    pub token: Option<Token>,
 }
 
 /// A page with the records of a source, until dropped.
@@ -78,16 +75,13 @@ impl Viewer {
         let random = forebay_wire::transport::random_bytes();
         let random = random.map_err(failed("making a random token"))?;
         let secret = format!("{:032x}", u128::from_le_bytes(random));
-        let (session, generated) = secret.split_at(8);
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / 2).max(1);
         let catalog = Arc::new(Catalog::new(source));
         let mut token = None;
         let serve = |bound: SocketAddr| {
-            if !bound.ip().is_loopback() {
-                let given = options.token.as_ref().map(Token::expose);
-                token = Some(given.unwrap_or(generated).to_owned());
-            }
+            let is_local = bound.ip().is_loopback();
+            token = (!is_local).then(|| secret[8..].to_owned());
             let state = Arc::new(ViewState {
                 catalog: Arc::clone(&catalog),
                 last: LastResult::default(),
@@ -95,7 +89,7 @@ impl Viewer {
                 passes: Arc::new(Semaphore::new(2)),
                 threads,
                 loader: options.loader,
-                session: session.to_owned(),
+                session: secret[..8].to_owned(),
                 token: token.clone(),
             });
             (api::router(state), std::future::pending())

@@ -194,12 +194,6 @@ impl ViewSource {
         self.parts.last().map_or(0, |part| part.records.end)
     }
 
-    /// Returns whether there are no records.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns the part of a record; the error says that there is none.
     pub(super) fn part(&self, number: u64) -> Result<&Part, String> {
         let parts = &self.parts;

@@ -537,8 +537,7 @@ fn tls(args: &Args, config: &Config) -> Result<Option<ServerTls>, Failure> {
     }
 }
 
-/// Returns the token of the environment variable, if it is set.
-pub(in crate::command) fn environment_token() -> Result<Option<Token>, Failure> {
+fn environment_token() -> Result<Option<Token>, Failure> {
     let Some(text) = std::env::var_os(TOKEN).filter(|text| !text.is_empty()) else {
         return Ok(None);
     };

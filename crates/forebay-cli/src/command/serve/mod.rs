@@ -30,7 +30,6 @@ use crate::failure::{Failure, Outcome};
 use crate::quantity::{self, parse_size};
 use crate::store_args::StoreArgs;
 use decide::Decided;
-pub(super) use decide::environment_token;
 use entry::{Entry, SplitEvent};
 use job_args::JobArgs;
 
