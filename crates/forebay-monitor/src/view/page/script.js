@@ -461,7 +461,7 @@ async function histograms(of) {
   sizes("bytes", bytes);
   sizes("pixels", (n) => (n < 1e6 ? whole.format(n) : `${(n / 1e6).toFixed(1)} M`));
   bars($("aspect-bars"), answer.aspects, (at) => `${(2 ** ((at - 8) / 4)).toFixed(2)} : 1`, "width by height");
-  say($("unknown"), answer.unknown ? `${whole.format(answer.unknown)} samples were not read yet` : "");
+  say($("unknown"), answer.unknown ? `Size not known: ${whole.format(answer.unknown)}` : "");
 }
 
 // ---- the source and the scan
