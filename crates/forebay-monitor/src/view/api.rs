@@ -116,7 +116,7 @@ async fn admit(State(state): Shared, request: Request, next: Next) -> Response {
     if is_admitted {
         next.run(request).await
     } else if request.uri().path() == "/" && is_equal(query, &format!("token={token}")) {
-        let cookie = format!("{kept}; HttpOnly; SameSite=Strict; Path=/");
+        let cookie = format!("{kept}; HttpOnly; SameSite=Lax; Path=/");
         let to = [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)];
         (StatusCode::SEE_OTHER, to).into_response()
     } else {

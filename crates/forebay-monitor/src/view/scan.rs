@@ -139,7 +139,7 @@ impl Catalog {
     }
 
     fn work(&self) {
-        // Pictures that someone waits for come first. On Linux the priority is that of the thread.
+        // Requests for pictures come first. On Linux the priority is that of the thread.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::setpriority_process(None, 19);
         let mut examiner = Examiner::new();
