@@ -100,16 +100,17 @@ fn reserve_waits_while_the_area_is_full() {
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = &other;
         scope.spawn(move || {
-            let room = other.reserve(600 << 10, &Cancel::new()).unwrap();
+            let room = other.reserve(700 << 10, &Cancel::new()).unwrap();
             sender.send(room.bytes()).unwrap();
         });
         let small = area.reserve(400 << 10, &Cancel::new()).unwrap();
         assert!(receiver.try_recv().is_err(), "there was no room");
         area.resume();
         area.wait(&Cancel::new()).unwrap();
+        // 400 of 1,024 KiB are taken.
         assert!(receiver.try_recv().is_err(), "there is no room yet");
         drop(small);
-        assert_eq!(receiver.recv().unwrap(), 600 << 10);
+        assert_eq!(receiver.recv().unwrap(), 700 << 10);
     });
 }
 
