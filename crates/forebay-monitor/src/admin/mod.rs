@@ -186,6 +186,7 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
         include_str!("page/style.css"),
         include_str!("page/script.js"),
         "data:",
+        "'none'",
     )
 });
 

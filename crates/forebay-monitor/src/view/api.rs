@@ -36,6 +36,8 @@ static PAGE: LazyLock<Page> = LazyLock::new(|| {
         include_str!("page/style.css"),
         include_str!("page/script.js"),
         "'self' data:",
+        // Notebooks on this machine show the page in a frame.
+        "http://localhost:* https://localhost:* http://127.0.0.1:* vscode-webview:",
     )
 });
 

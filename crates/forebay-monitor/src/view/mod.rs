@@ -60,18 +60,16 @@ impl Viewer {
     ///
     /// [`Error::PortTaken`], [`Error::Listen`], [`Error::System`], also for more than 67,108,864 records.
     pub fn start(address: SocketAddr, source: ViewSource, options: ViewOptions) -> Result<Viewer> {
+        let failed = |doing| move |source| Error::System { doing, source };
         if source.len() > source::MAX_RECORDS {
             let what = format!(
                 "{} records, and at most {} are shown: view one of its splits or files",
                 source.len(),
                 source::MAX_RECORDS
             );
-            return Err(Error::System {
-                doing: "making a table of the records",
-                source: std::io::Error::other(what),
-            });
+            let what = std::io::Error::other(what);
+            return Err(failed("making a table of the records")(what));
         }
-        let failed = |doing| move |source| Error::System { doing, source };
         let random = forebay_wire::transport::random_bytes();
         let random = random.map_err(failed("making a random token"))?;
         let secret = format!("{:032x}", u128::from_le_bytes(random));

@@ -14,15 +14,16 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Puts style and script at their marks in the HTML. Images may come from `images`, a source of the policy.
-    pub(crate) fn new(html: &str, style: &str, script: &str, images: &str) -> Page {
+    /// Puts style and script at their marks in the HTML. Images may come from `images`, and pages of `frames` may show this
+    /// one; both are sources of the policy.
+    pub(crate) fn new(html: &str, style: &str, script: &str, images: &str, frames: &str) -> Page {
         let html = html
             .replace("/*STYLE*/", style)
             .replace("/*SCRIPT*/", script);
         // Only the inline script and style are allowed, and the page may contact this server only.
         let policy = format!(
             "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; img-src {images}; connect-src 'self'; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+             base-uri 'none'; form-action 'none'; frame-ancestors {frames}",
             sha256(script),
             sha256(style)
         );
