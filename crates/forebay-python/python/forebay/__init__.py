@@ -129,6 +129,7 @@ __all__ = [
     "TrainTransform",
     "TrivialAugmentWide",
     "UnknownOptionError",
+    "View",
     "WriteError",
     "WriteSummary",
     "Writer",
@@ -185,6 +186,7 @@ if TYPE_CHECKING:
     )
     from forebay._random_access import RandomAccessDataset
     from forebay._transforms import CutMix, Mixup, RandomChoice
+    from forebay._view import View
     from forebay._writer import Writer, WriteSummary
 else:  # A checker would take every misspelt name for a module.
     # Modules that are imported when one of their names is first used, so that `import forebay` stays quick.
@@ -203,6 +205,7 @@ else:  # A checker would take every misspelt name for a module.
         ),
         "_random_access": "RandomAccessDataset",
         "_transforms": "CutMix Mixup RandomChoice",
+        "_view": "View",
         "_writer": "Writer WriteSummary",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}

@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -116,6 +118,21 @@ def run(
     if code == 2:
         raise OptionError(text)
     raise CommandError(text, command=command, exit_code=code, summary=summary or None)
+
+
+# Ends the command with the thread that started it, also by SIGKILL. Only Linux has this.
+_CHILD = (
+    "import ctypes, os, signal, sys\n"
+    "getattr(ctypes.CDLL(None), 'prctl', lambda *given: None)(1, signal.SIGKILL)\n"
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1)\n"
+    "os.execv(sys.executable, [sys.executable, '-m', 'forebay', *sys.argv[2:]])\n"
+)
+
+
+def child(words: Iterable[str], stderr: int) -> subprocess.Popen[str]:
+    """Start a command in a process of its own, whose output is read here."""
+    command = [sys.executable, "-c", _CHILD, str(os.getpid()), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def _in_python(text: str, known: Mapping[str, _Option]) -> str:

@@ -14,6 +14,7 @@ from forebay._random_access import RandomAccessDataset
 from forebay._sampler import Sampler
 from forebay._ops import Normalize, _Op
 from forebay._transforms import CutMix, Mixup, RandomChoice
+from forebay._view import View
 
 __version__: str
 
@@ -383,6 +384,39 @@ class Dataset:
         ------
         OptionError
             An invalid option, or a dataset of several splits.
+        """
+    def view(
+        self,
+        *,
+        height: int = 800,
+        contact_sheet: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> View:
+        """Show the samples in a page, as `forebay view`: in a notebook below the cell, elsewhere at `View.url`.
+
+        The page has all splits, also for a part of the dataset. It ends with `View.close`, a `with` block, or this process.
+
+        Parameters
+        ----------
+        height : int, default 800
+            Height of the page in a notebook, in pixels.
+        contact_sheet : bool, default False
+            Show one picture of evenly spaced samples instead: for a browser on another machine, which cannot reach the page.
+        storage_options : dict of str to str, optional
+            How a store is reached; see `open`.
+        **options
+            Of `forebay view`: `option` and `listen`.
+
+        Returns
+        -------
+        View
+            What a notebook shows.
+
+        Raises
+        ------
+        CommandError
+            When the page cannot be served; the message is that of the command.
         """
     def __len__(self) -> int: ...
     @overload

@@ -13,18 +13,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from forebay._command import words_of
+from forebay._command import child, words_of
 from forebay._errors import OptionError, ServerError
 from forebay._options import count, library
 from forebay._ray_commands import Path, everywhere, places_of
 
-# Ends the server with its actor, also by SIGKILL: otherwise it would hold the port that the next one needs.
-_START = (
-    "import ctypes, os, signal, sys\n"
-    "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"
-    "os.getppid() == int(sys.argv[1]) or sys.exit(1)\n"
-    "os.execv(sys.executable, [sys.executable, '-m', 'forebay', *sys.argv[2:]])\n"
-)
 # Starts of a server that replaces a lost one, whose port may be taken for a moment, and seconds between them.
 _STARTS, _BETWEEN = 20, 0.5
 
@@ -199,8 +192,8 @@ class _Server:
     def _start(self) -> None:
         self._said: collections.deque[str] = collections.deque(maxlen=20)
         self._ready = threading.Event()
-        words = [sys.executable, "-c", _START, str(os.getpid()), *self._command]
-        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # It ends with the actor: otherwise it would hold the port that the next one needs.
+        self._process = child(self._command, subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self._ready.wait()

@@ -357,6 +357,36 @@ impl PyDataset {
         class.call((this, transform), options)
     }
 
+    /// Show the samples in a page, as `forebay view`: in a notebook below the cell, elsewhere at `View.url`.
+    ///
+    /// The page has all splits, also for a part of the dataset. It ends with `View.close`, a `with` block, or this process.
+    ///
+    /// Parameters
+    /// ----------
+    /// height : int, default 800
+    ///     Height of the page in a notebook, in pixels.
+    /// contact_sheet : bool, default False
+    ///     Show one picture of evenly spaced samples instead: for a browser on another machine, which cannot reach the page.
+    /// storage_options : dict of str to str, optional
+    ///     How a store is reached; see `open`.
+    /// **options
+    ///     Of `forebay view`: `option` and `listen`.
+    ///
+    /// Returns
+    /// -------
+    /// View
+    ///     What a notebook shows.
+    ///
+    /// Raises
+    /// ------
+    /// CommandError
+    ///     When the page cannot be served; the message is that of the command.
+    #[pyo3(signature = (**options))]
+    fn view(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
+        let view = py.import("forebay._view")?.getattr("view")?;
+        view.call((self.path(),), options).map(Bound::unbind)
+    }
+
     fn __len__(&self) -> usize {
         usize::try_from(self.view.cut.len).unwrap_or(usize::MAX)
     }
