@@ -3,14 +3,20 @@
 use super::Viewed;
 use crate::browser;
 
-#[test]
-fn the_viewer_works_with_the_keyboard_alone() {
+/// A viewer and a page of a browser; `None` without a browser.
+fn opened() -> Option<(Viewed, browser::Page)> {
     let Some(program) = browser::find() else {
         println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
+        return None;
+    };
+    Some((Viewed::start(), browser::Page::open(&program)))
+}
+
+#[test]
+fn the_viewer_works_with_the_keyboard_alone() {
+    let Some((viewed, mut page)) = opened() else {
         return;
     };
-    let viewed = Viewed::start();
-    let mut page = browser::Page::open(&program);
     page.resize(1280, 900, false);
     page.colours("light");
     page.go(&viewed.viewer.url());
@@ -70,12 +76,9 @@ fn the_viewer_works_with_the_keyboard_alone() {
 
 #[test]
 fn screen_readers_find_names_for_everything() {
-    let Some(program) = browser::find() else {
-        println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
+    let Some((viewed, mut page)) = opened() else {
         return;
     };
-    let viewed = Viewed::start();
-    let mut page = browser::Page::open(&program);
     page.resize(1280, 900, false);
     page.go(&viewed.viewer.url());
     page.wait("document.querySelectorAll('.tile').length === 26");
@@ -129,12 +132,9 @@ fn screen_readers_find_names_for_everything() {
 
 #[test]
 fn hostile_datasets_run_no_script() {
-    let Some(program) = browser::find() else {
-        println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
+    let Some((viewed, mut page)) = opened() else {
         return;
     };
-    let viewed = Viewed::start();
-    let mut page = browser::Page::open(&program);
     page.resize(1280, 900, false);
     page.go(&viewed.viewer.url());
     page.wait("document.querySelectorAll('.tile').length === 26");
@@ -170,12 +170,9 @@ fn hostile_datasets_run_no_script() {
 
 #[test]
 fn the_viewer_fits_phones_and_both_colors() {
-    let Some(program) = browser::find() else {
-        println!("skipped: no Chromium was found (FOREBAY_CHROMIUM names one)");
+    let Some((viewed, mut page)) = opened() else {
         return;
     };
-    let viewed = Viewed::start();
-    let mut page = browser::Page::open(&program);
     for (width, name) in [(1440, "desktop"), (820, "tablet"), (360, "phone")] {
         page.resize(width, 780, width < 600);
         page.go(&viewed.viewer.url());
