@@ -5,6 +5,7 @@
 //! checked when its bytes are read for the shard, so that each file is read once.
 //!
 //! `prepare` takes the census: it collects each split (`split`) and joins files of labels to the images (`label_join`).
+//! `record` stores the census with a plan that parts share, and checks it when a part reads it.
 
 mod label_join;
 mod record;

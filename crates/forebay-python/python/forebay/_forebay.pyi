@@ -411,7 +411,7 @@ class Dataset:
         Returns
         -------
         View
-            What a notebook shows.
+            Notebooks show it below the cell.
 
         Raises
         ------

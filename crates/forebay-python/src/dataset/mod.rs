@@ -375,7 +375,7 @@ impl PyDataset {
     /// Returns
     /// -------
     /// View
-    ///     What a notebook shows.
+    ///     Notebooks show it below the cell.
     ///
     /// Raises
     /// ------
