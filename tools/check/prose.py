@@ -4,7 +4,8 @@
     tools/check/prose.py [FILE...]    prints the findings of the files, by default of all, and exits with 1 if there are any
 
 The rules: no pronoun without a noun of the field behind it (whoever, nobody, somebody), no dialect (anew, of ever),
-and no description that begins with a relative clause (`/// What opens a file`).
+no description that begins with a relative clause (`/// What opens a file`), and no flag of the command line in a text of a
+library, which programs show too: `OptionName` spells it as its users do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ WORDS = re.compile(
 )
 FRAGMENT = re.compile(r"^\s*(?://[/!] |\"\"\")(?:What|Who|Whoever|Of|Where|That) ")
 COMMENT = {".rs": re.compile(r"//.*"), ".py": re.compile(r"#.*|\"\"\".*"), ".pyi": re.compile(r"#.*|\"\"\".*")}
+LIBRARY = re.compile(r"^crates/forebay-(?!cli|lab|python|rigs|bench)[a-z]+/src/(?!.*tests)")
+FLAG = re.compile(r"[\s\"]--[a-z]")
+NO_TEXT = re.compile(r"^\s*//.*|`[^`]*`|\.args?\(.*|\$\(.*?\)")
 GENERATED = re.compile(r"/generated/|^docs/python\.md$|^CHANGELOG\.md$|^tools/(check/|tests/test_)prose\.py$")
 
 
@@ -43,7 +47,8 @@ def findings(name: str, text: str) -> list[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         match = comment.search(line) if comment else None
         prose = line if comment is None else match.group() if match else ""
-        if WORDS.search(prose) or FRAGMENT.search(line):
+        is_flag = LIBRARY.match(name) and FLAG.search(NO_TEXT.sub("", line))
+        if WORDS.search(prose) or FRAGMENT.search(line) or is_flag:
             found.append((number, line.strip()))
     return found
 

@@ -21,6 +21,12 @@ class Findings(unittest.TestCase):
         self.assertEqual(self.lines("a.rs", "/// What opens a file.\n/// Opens a file.\n// What a comment may say\n"), [1])
         self.assertEqual(self.lines("a.py", '"""Who asks."""\n"""Returns the rank."""\n'), [1])
 
+    def test_flags_in_texts_of_libraries(self):
+        text = '"leave --codec out";\n"see `forebay pack --codec`";\n// --codec\n"{CODEC} zstd";\n'
+        self.assertEqual(self.lines("crates/forebay-pack/src/a.rs", text), [1])
+        self.assertEqual(self.lines("crates/forebay-cli/src/a.rs", text), [])
+        self.assertEqual(self.lines("crates/forebay-pack/src/tests.rs", text), [])
+
     def test_the_repository_has_no_findings(self):
         self.assertEqual(prose.main([]), 0)
 

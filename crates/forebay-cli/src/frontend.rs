@@ -14,6 +14,7 @@ pub use crate::progress::Bar;
 pub use crate::run::conclude;
 pub use crate::store_args::StoreArgs;
 pub use crate::table::{Align, Table};
+pub use forebay_options::name_options_as_flags;
 
 /// Parses and formats sizes and durations.
 pub mod quantity {

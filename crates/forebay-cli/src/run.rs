@@ -59,6 +59,7 @@ pub fn command() -> clap::Command {
 /// Never panics on its input. Never exits the process, except at a second interrupt while the command still handles the first
 /// one.
 pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
+    forebay_options::name_options_as_flags();
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match parse(&args) {
         Ok(cli) => cli,

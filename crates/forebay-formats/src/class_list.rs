@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::{base, stem};
 use crate::name_forms::NameForms;
+use crate::option_names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -138,8 +139,9 @@ impl ClassList {
     pub fn unknown(&self, src: &Path, name: &[u8]) -> Error {
         let list = self.origin.as_deref().unwrap_or(src).display().to_string();
         let what = format!(
-            "this class is not among the {} of {list}, so it has no number; give a list that has it with --classes",
-            self.len()
+            "this class is not among the {} of {list}, so it has no number; give a list that has it ({} FILE)",
+            self.len(),
+            option_names::CLASSES
         );
         Error::list(src.join(OsStr::from_bytes(name)), what)
     }

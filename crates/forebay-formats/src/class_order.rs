@@ -1,5 +1,6 @@
 //! The order in which class names are numbered.
 
+use crate::option_names::CLASS_ORDER;
 use std::cmp::Ordering;
 
 /// Order of classes that no list numbers.
@@ -58,7 +59,7 @@ impl ClassOrder {
             String::from_utf8_lossy(other),
         );
         Some(format!(
-            "the names of the classes are numbers, and are numbered in the order of text: label {label} is class {name:?}, not {other:?}; --class-order natural numbers them by value"
+            "the names of the classes are numbers, and are numbered in the order of text: label {label} is class {name:?}, not {other:?}; {CLASS_ORDER} natural numbers them by value"
         ))
     }
 }

@@ -1,5 +1,6 @@
 //! Errors of sources.
 
+use crate::option_names::LAYOUT;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -99,7 +100,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::ForeignTree { advice, .. } => Some(format!(
-                "{advice}; --layout classes or --layout splits packs the tree by the names of its directories all the same"
+                "{advice}; {LAYOUT} classes or {LAYOUT} splits packs the tree by the names of its directories all the same"
             )),
             _ => None,
         }

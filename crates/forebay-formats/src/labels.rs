@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::finding::escape;
 use crate::key_path::split_name;
 use crate::name_forms::{Ambiguous, NameForms};
+use crate::option_names::{CLASSES, LABELS};
 pub use columns::Columns;
 use columns::{AppendError, Column, Groups, Kind, OBJECT_LABELS};
 pub(crate) use encoding::to_utf8;
@@ -228,7 +229,7 @@ impl Header {
             && let Some((line, number)) = seen.first_number()
         {
             return Err(refuse(format!(
-                "line {line}: the column {label:?} holds numbers such as {number}: name it label if they are labels; if they name classes, give the list of all with --classes"
+                "line {line}: the column {label:?} holds numbers such as {number}: name it label if they are labels; if they name classes, give the list of all ({CLASSES} FILE)"
             )));
         }
         let features = feature_columns(
@@ -596,9 +597,9 @@ pub(crate) fn advice(file: &Path) -> String {
     };
     let shown = file.display();
     if has(&PATH_NAMES) && has(&LABEL_NAMES) {
-        format!("--labels {shown} takes the labels from it")
+        format!("{LABELS} {shown} takes the labels from it")
     } else {
-        format!("--labels {shown} takes labels from it once its columns are named path and label")
+        format!("{LABELS} {shown} takes labels from it once its columns are named path and label")
     }
 }
 

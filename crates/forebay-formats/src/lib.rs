@@ -48,6 +48,7 @@ pub mod images;
 pub mod key_path;
 mod labels;
 mod name_forms;
+pub mod option_names;
 mod progress;
 pub mod records;
 pub mod sniff;

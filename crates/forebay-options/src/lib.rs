@@ -24,6 +24,7 @@ struct Readme;
 mod encoding;
 mod foreign;
 mod groups;
+mod name;
 mod stream;
 mod values;
 
@@ -35,6 +36,7 @@ use serde_json::{Map, Value};
 pub use encoding::{EncodedOptions, MAX_JSON_BYTES};
 pub use foreign::{foreign, misspelled};
 pub use groups::GROUPS;
+pub use name::{OptionName, name_options_as_flags};
 pub use stream::StreamInfo;
 pub use values::{
     Class, LabelBase, NormalizeSpec, OnError, ShuffleSpec, TransformSpec, Transforms, WeightsSpec,

@@ -107,7 +107,7 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: Option<String>) -> Failure {
         if let Some(hint) = hint {
             self.message.push_str("; ");
-            self.message.push_str(&in_python(&hint));
+            self.message.push_str(&hint);
         }
         self
     }
@@ -124,18 +124,6 @@ impl Failure {
         let value = class.call((&self.message,), Some(&place))?;
         Ok(PyErr::from_value(value))
     }
-}
-
-/// Rewrites a hint for Python callers.
-fn in_python(hint: &str) -> String {
-    let mut hint = hint.replace("--anonymous", "--storage-option anonymous=true");
-    while let Some((before, rest)) = hint.split_once("--storage-option ") {
-        let is_over = |c: char| !c.is_ascii_alphanumeric() && !"_=".contains(c);
-        let (pair, after) = rest.split_at(rest.find(is_over).unwrap_or(rest.len()));
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        hint = format!("{before}storage_options={{\"{name}\": \"{value}\"}}{after}");
-    }
-    hint
 }
 
 /// Returns the hint of an error of a store, with options as they are called in Python.
@@ -357,44 +345,5 @@ pub(crate) fn unexpected(given: &Bound<'_, PyAny>, expected: &str) -> PyErr {
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
         Python::attach(|py| failure.raised(py).unwrap_or_else(|other| other))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sources with hints that reach Python. Copying has its own hints, for commands only.
-    const HINTS: [&str; 3] = [
-        include_str!("../../forebay-store/src/error.rs"),
-        include_str!("../../forebay-store/src/store/cloud/fault.rs"),
-        include_str!("../../forebay-store/src/store/cloud/open.rs"),
-    ];
-
-    #[test]
-    fn hints_name_no_option_of_the_command_line() {
-        let mut found = 0;
-        for line in HINTS.iter().flat_map(|source| source.lines()) {
-            // Whole commands are the same for Python callers.
-            let is_command = ["aws configure", "`forebay stage --drain`"];
-            let is_command = is_command.iter().any(|command| line.contains(command));
-            if line.trim_start().starts_with("//") || is_command {
-                continue;
-            }
-            found += usize::from(line.contains("--"));
-            assert!(!in_python(line).contains("--"), "{line}");
-        }
-        assert!(found > 0, "the test sees them");
-        assert_eq!(
-            in_python("allow it: --storage-option allow_http=true, or --anonymous; or not"),
-            "allow it: storage_options={\"allow_http\": \"true\"}, or storage_options={\"anonymous\": \"true\"}; or not"
-        );
-        let hint = "a public bucket is read with --anonymous".to_owned();
-        let failure = Failure::new(Kind::Storage, "refused").hint(Some(hint));
-        assert_eq!(
-            failure.message,
-            "refused; a public bucket is read with storage_options={\"anonymous\": \"true\"}"
-        );
-        assert_eq!(Failure::new(Kind::Storage, "x").hint(None).message, "x");
     }
 }

@@ -194,7 +194,7 @@ def test_a_store_that_refuses(web: Web) -> None:
             use("s3://bucket/run", storage_options={
                 "endpoint": web.url, "region": "us-east-1", "aws_access_key_id": "k", "aws_secret_access_key": "s",
             })  # fmt: skip
-        assert 'storage_options={"anonymous": "true"}' in str(caught.value)
+        assert "storage option anonymous" in str(caught.value)
         assert "--" not in str(caught.value)
 
 

@@ -109,7 +109,7 @@ fn shake_hands(
 fn answer_http(link: &Link) -> Ending {
     const TEXT: &str = "This is the address of a forebay server for trainers, which speaks no HTTP.\n\
         Trainers connect with forebay://HOST:PORT/NAME, or forebays:// where the server has TLS.\n\
-        The dashboard and metrics are at the address of --admin-listen.\n";
+        The dashboard and metrics have another address, which the server prints when it starts.\n";
     if let Some(socket) = link.socket.tcp() {
         let answer = format!(
             "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{TEXT}",

@@ -295,7 +295,7 @@ fn fractions_and_mixtures_as_labels_are_refused() {
     // A column of names that contains numbers would be numbered as text: 10 before 2.
     let class = error("l.csv", "path,class\na,2\nb,10\n");
     assert!(
-        class.contains("line 2") && class.contains("--classes"),
+        class.contains("line 2") && class.contains("(classes FILE)"),
         "{class}"
     );
     let list = error("l.jsonl", "{\"path\":\"a\",\"label\":[1,2]}\n");

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::finding::Finding;
+use crate::option_names::LABEL_BASE;
 use crate::sniff;
 use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureEdit, RecordFeatures, edit_features};
@@ -123,7 +124,7 @@ impl Checks {
         };
         match label {
             Some(label) if label != -1 && label < self.label_base => Err(format!(
-                "its label is {label}, and the first class has label {}: --label-base says which label is the first",
+                "its label is {label}, and the first class has label {}: {LABEL_BASE} says which label is the first",
                 self.label_base
             )),
             Some(label) if self.classes > 0 && label - self.label_base >= self.classes => {

@@ -5,6 +5,7 @@
 
 use crate::class_order::ClassOrder;
 use crate::error::{Error, Result};
+use crate::option_names::{IMAGE_FEATURE, LABEL_BASE, LABEL_FEATURE};
 use crate::sniff::check_image;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
 use forebay_shard::manifest::ClassEntry;
@@ -96,7 +97,7 @@ impl ForeignSchema {
         let RecordFeatures { image, label, .. } = &self.features;
         let base = self.label_base;
         format!(
-            "image from feature {image}, label from feature {label}, the first class has label {base} (--image-feature, --label-feature and --label-base choose others)"
+            "image from feature {image}, label from feature {label}, the first class has label {base} ({IMAGE_FEATURE}, {LABEL_FEATURE} and {LABEL_BASE} choose others)"
         )
     }
 
@@ -120,7 +121,7 @@ impl ForeignSchema {
         };
         match label {
             Some(label) if label != -1 && label < self.label_base => Err(format!(
-                "its label is {label}, and the first class has label {}: --label-base 0 says that labels begin with 0",
+                "its label is {label}, and the first class has label {}: {LABEL_BASE} 0 says that labels begin with 0",
                 self.label_base
             )),
             _ => Ok(()),
@@ -159,7 +160,7 @@ impl ForeignRecords {
             (_, _) if self.without_labels => None,
             (Some(name), Some(record)) if !kinds.contains_key(name) => {
                 return Err(format!(
-                    "it has no feature {name} for --label-feature; {}",
+                    "it has no feature {name} for {LABEL_FEATURE}; {}",
                     describe(record)
                 ));
             }
@@ -220,7 +221,7 @@ fn image_feature(record: &[u8]) -> std::result::Result<String, String> {
         (None, _, 1) => Ok(found.first().copied().unwrap_or_default().to_owned()),
         (None, _, 0) => Err(nothing()),
         _ => Err(format!(
-            "several features hold an image, {}: --image-feature chooses one",
+            "several features hold an image, {}: {IMAGE_FEATURE} chooses one",
             some_of(found)
         )),
     }

@@ -3,6 +3,7 @@
 use super::foreign_records::ForeignRecords;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
+use crate::option_names::ON_BAD;
 use forebay_cache::ReadOptions;
 use forebay_store::Location;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,7 +87,7 @@ impl OnBadRecord {
             Self::Skip => findings.push(Finding::new(Action::Skipped, reason, name, what)),
             Self::Fail => {
                 let name = escape(name);
-                let what = format!("{name}: {what}; --on-bad skip leaves it out");
+                let what = format!("{name}: {what}; {ON_BAD} skip leaves it out");
                 return Err(Error::source(place, what));
             }
         }

@@ -10,6 +10,7 @@ use super::foreign_records::LABEL_NAMES;
 use super::label_value::{Candidate, LabelForm, LabelRole, LabelValue, shown, unusable};
 use super::{RecordInput, RecordSource};
 use crate::error::{Error, Result};
+use crate::option_names::LABEL_FEATURE;
 use forebay_shard::ExampleView;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, LABEL, Schema};
@@ -134,7 +135,7 @@ pub(super) fn decide(
             None => match dictionary(&schema) {
                 Some((name, field)) if input.features.label_feature.is_none() => {
                     let what = format!(
-                        "its values are dictionaries; --label-feature {field} takes one of their fields"
+                        "its values are dictionaries; {LABEL_FEATURE} {field} takes one of their fields"
                     );
                     Err(unusable(input, name, &what))
                 }
@@ -288,7 +289,7 @@ fn candidates(
             let names: Vec<&str> = schema.columns().iter().map(|c| c.name.as_str()).collect();
             let place = input.location.to_string();
             let what = format!(
-                "--label-feature {name}: no column of this name holds labels; the columns are {}",
+                "{LABEL_FEATURE} {name}: no column of this name holds labels; the columns are {}",
                 crate::finding::few(&names)
             );
             Error::source(place, what)

@@ -4,6 +4,7 @@ use super::RecordInput;
 use super::numbers::{float32s, int64s, integer, is_integer};
 use crate::error::Error;
 use crate::finding::escape;
+use crate::option_names::{LABEL_FEATURE, NO_LABELS};
 use forebay_shard::ExampleView;
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
 use serde_json::Value;
@@ -195,7 +196,7 @@ pub(super) fn unusable(input: &RecordInput, name: &str, what: &str) -> Error {
     Error::source(
         input.location.to_string(),
         format!(
-            "no label can be read from {name:?}, which has the name of one: {what}; --label-feature NAME takes another column, --no-labels keeps it as a column"
+            "no label can be read from {name:?}, which has the name of one: {what}; {LABEL_FEATURE} NAME takes another column, {NO_LABELS} keeps it as a column"
         ),
     )
 }

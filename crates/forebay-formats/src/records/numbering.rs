@@ -3,6 +3,7 @@
 use super::{OnBadRecord, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
+use crate::option_names::ON_BAD;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -25,7 +26,7 @@ pub(super) fn find(input: &RecordInput, source: &RecordSource) -> Result<Vec<Fin
     for (name, missing) in missing(names) {
         let detail = format!("the names of the others say that there are {missing} more");
         if input.on_bad_record == OnBadRecord::Fail {
-            let what = format!("{name}: it is not there; {detail}; --on-bad skip goes on without");
+            let what = format!("{name}: it is not there; {detail}; {ON_BAD} skip goes on without");
             return Err(Error::source(input.location.to_string(), what));
         }
         let found = Finding::new(Action::Kept, Reason::NotThere, name.as_bytes(), detail);

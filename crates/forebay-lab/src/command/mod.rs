@@ -122,6 +122,7 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
     if args.get(1).is_some_and(|first| first == SERVE) {
         return forebay_cli::main_from(args);
     }
+    forebay_cli::frontend::name_options_as_flags();
     let parsed = command()
         .try_get_matches_from(&args)
         .and_then(|matches| Cli::from_arg_matches(&matches));

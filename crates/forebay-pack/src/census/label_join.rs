@@ -4,6 +4,7 @@ use super::{SplitCensus, UNLABELLED};
 use crate::error::{Error, Result};
 use forebay_formats::images::{Columns, FileList, FileListBuilder, LabelTable, RowClass};
 use forebay_formats::key_path::{base, join, stem};
+use forebay_formats::option_names::LABEL_BASE;
 use forebay_formats::{Action, ClassList, Finding, FindingList, Reason, escape};
 use forebay_shard::some_of;
 use std::path::Path;
@@ -225,10 +226,9 @@ pub(super) fn class_index(
     let at = |what: String| forebay_formats::Error::list(file, format!("line {line}: {what}"));
     match class {
         RowClass::Unlabelled | RowClass::Number(-1) => Ok(UNLABELLED),
-        RowClass::Number(0) if label_base == 1 => Err(at(
-            "the label is 0, but labels begin with 1: --label-base 0 says that they begin with 0"
-                .into(),
-        )),
+        RowClass::Number(0) if label_base == 1 => Err(at(format!(
+            "the label is 0, but labels begin with 1: {LABEL_BASE} 0 says that they begin with 0"
+        ))),
         RowClass::Number(number) => number
             .checked_sub(i64::from(label_base))
             .and_then(|index| u32::try_from(index).ok())

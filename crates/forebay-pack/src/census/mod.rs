@@ -24,6 +24,7 @@ use forebay_formats::images::{
     SourceArchive, SourceLayout, SplitSource, Survey,
 };
 use forebay_formats::key_path::join;
+use forebay_formats::option_names::CLASS_ORDER;
 use forebay_formats::{
     ClassList, ClassName, Finding, FindingList, Progress, Reason, escape, is_list_path,
 };
@@ -282,7 +283,7 @@ fn numbers_as_text(classes: &ClassList, options: &PackOptions) -> Option<String>
     };
     let ((first, label), (second, other)) = (shown(first), shown(second));
     Some(format!(
-        "the names of classes are numbers, and are numbered in the order of text, as ImageFolder does: {first} has the label {label}, and {second} has {other}; --class-order natural numbers them by their values, --class-order text keeps this order"
+        "the names of classes are numbers, and are numbered in the order of text, as ImageFolder does: {first} has the label {label}, and {second} has {other}; {CLASS_ORDER} natural numbers them by their values, {CLASS_ORDER} text keeps this order"
     ))
 }
 

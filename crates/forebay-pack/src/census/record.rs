@@ -10,6 +10,7 @@ use forebay_formats::ClassList;
 use forebay_formats::FindingList;
 use forebay_formats::images::{ExtraFeatures, ObjectList, SourceLayout, StoredArchive};
 use forebay_formats::key_path::{is_below, is_split_name};
+use forebay_formats::option_names::OVERWRITE;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -118,7 +119,9 @@ impl CensusRecord {
         (findings, warnings): (FindingList, Vec<String>),
     ) -> Result<Census> {
         let damaged = || {
-            let what = "the census of the parts is damaged, or of another version of forebay: record the plan again with --overwrite";
+            let what = format!(
+                "the census of the parts is damaged, or of another version of forebay: record the plan again with {OVERWRITE}"
+            );
             Error::destination(place, what)
         };
         if blake3::hash(bytes).to_hex()[..32] != *name {

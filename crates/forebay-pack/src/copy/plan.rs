@@ -236,17 +236,14 @@ impl CopyPlan {
         };
         if self.source.object().is_some() {
             let what = "one object is copied: nothing can be told to be too much".to_owned();
-            return refuse(what, "leave --delete-extra out, or name a directory");
+            return refuse(what, "copy it without deleting, or name a directory");
         }
         if let Some(first) = self.left_out.first() {
             let what = format!(
                 "{} lies in the source and is not copied ({}): what it stands for could be deleted",
                 first.path, first.why
             );
-            return refuse(
-                what,
-                "take it out of the source, or leave --delete-extra out",
-            );
+            return refuse(what, "take it out of the source, or copy without deleting");
         }
         if let Ok(path) = place.local_path() {
             let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -265,10 +262,7 @@ impl CopyPlan {
                 "a dataset that is not in the source lies there, {}: its files would be deleted",
                 other.object.key
             );
-            return refuse(
-                what,
-                "name another destination, or leave --delete-extra out",
-            );
+            return refuse(what, "name another destination, or copy without deleting");
         }
         let deletions = there.into_iter().filter(|object| {
             // Lock files and journals are kept: a process may be working in the directory.
@@ -314,7 +308,7 @@ impl Group {
             return Err(CopyError::Refused {
                 place: target.store.location().join(&planned.key).to_string(),
                 problem: "another dataset is there, which may have readers".to_owned(),
-                hint: "copy to a place of its own, which is what readers need, or replace it with --overwrite",
+                hint: "copy to a place of its own, which is what readers need, or allow that it is overwritten",
             });
         }
         // If the old manifest is not valid, the files that it named are not known.

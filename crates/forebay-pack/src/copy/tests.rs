@@ -317,7 +317,7 @@ fn another_dataset_is_replaced_only_with_overwrite() {
     place.copy("old", "at", CopyOptions::default()).unwrap();
     let error = place.copy("new", "at", sync()).unwrap_err();
     assert!(matches!(error, CopyError::Refused { .. }), "{error}");
-    assert!(error.hint().unwrap().contains("--overwrite"));
+    assert!(error.hint().unwrap().contains("overwritten"));
     assert_eq!(
         tree(&place.path("at")),
         tree(&place.path("old")),

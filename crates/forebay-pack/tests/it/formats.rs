@@ -253,7 +253,7 @@ fn unsupported_features_are_named_or_left_out() {
         let error = convert(&options, &(), &Cancel::new())
             .unwrap_err()
             .to_string();
-        assert!(error.contains("--drop-feature blobs/a"), "{name}: {error}");
+        assert!(error.contains("drop_feature blobs/a"), "{name}: {error}");
         options.drop_features.insert("blobs/a".to_owned());
         options.overwrite = true;
         assert_eq!(done(&options).splits[0].records, 3, "{name}");

@@ -239,7 +239,7 @@ fn trees_of_other_tools_are_refused() {
             "{format}: {text}"
         );
         assert!(text.contains(format), "{format}: {text}");
-        assert!(hint.contains("--layout classes"), "{format}: {hint}");
+        assert!(hint.contains("layout classes"), "{format}: {hint}");
         assert!(!dir.path().join("dst").exists(), "{format}");
     }
 }
@@ -336,7 +336,7 @@ fn label_files_beside_images_are_suggested_not_used() {
         [("1.jpg".to_owned(), -1), ("2.jpg".to_owned(), -1)]
     );
     let all = summary.warnings.join("\n");
-    let option = format!("--labels {}", src.join("labels.csv").display());
+    let option = format!("labels {}", src.join("labels.csv").display());
     assert!(
         all.contains("labels.csv may hold labels") && all.contains(&option),
         "{all}"

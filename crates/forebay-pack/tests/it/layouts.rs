@@ -461,7 +461,7 @@ fn numeric_labels_are_used_as_given() {
     )
     .unwrap();
     let error = given("no", 1).unwrap_err().to_string();
-    assert!(error.contains("--label-base 0"), "{error}");
+    assert!(error.contains("label_base 0"), "{error}");
     given("zero", 0).unwrap();
     let labels: Vec<_> = records(&dir.path().join("zero"), "train")
         .into_values()

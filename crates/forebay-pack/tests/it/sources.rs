@@ -230,7 +230,7 @@ fn numeric_class_names_cause_a_warning_or_numeric_order() {
             warning.contains("10 has the label 2, and 2 has 4"),
             "{warning}"
         );
-        assert!(warning.contains("--class-order natural"), "{warning}");
+        assert!(warning.contains("class_order natural"), "{warning}");
         assert_eq!((label(&dst, b"2/0.jpg"), label(&dst, b"10/0.jpg")), (4, 2));
         let (summary, _) = pack(&src, |options| options.class_order = Some(ClassOrder::Text));
         assert!(summary.warnings.is_empty());

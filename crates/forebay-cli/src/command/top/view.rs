@@ -429,7 +429,7 @@ mod tests {
             bottleneck: BottleneckReport {
                 bound: "decode".to_owned(),
                 heading: "Decoding is the limit".to_owned(),
-                text: "decode-bound: 8 threads busy 97 %, the trainer waited 52 % of its time; storage could give 20.0x; add threads, or pack with --resize-short".to_owned(),
+                text: "decode-bound: 8 threads busy 97 %, the trainer waited 52 % of its time; storage could give 20.0x; add threads, or pack smaller images: `forebay pack --resize-short`".to_owned(),
             },
             now,
             history: Lines {

@@ -21,9 +21,9 @@ pub(crate) struct ForeignTree {
     advice: &'static str,
 }
 
-const WRITE_LABELS: &str = "write a CSV file with the columns path and label, and a column for each further value (several lines for an image become lists), and give it with --labels FILE";
-const EXTRACT: &str = "write its images to a directory for each class, or to one directory with a CSV file of labels for --labels FILE, and pack that";
-const PACK_BELOW: &str = "pack the directory that has a directory for each class, or give a CSV file of labels with --labels FILE";
+const WRITE_LABELS: &str = "write a CSV file with the columns path and label, and a column for each further value (several lines for an image become lists), and give it to `forebay pack --labels FILE`";
+const EXTRACT: &str = "write its images to a directory for each class, or to one directory with a CSV file of labels for `forebay pack --labels FILE`, and pack that";
+const PACK_BELOW: &str = "pack the directory that has a directory for each class, or give a CSV file of labels to `forebay pack --labels FILE`";
 
 impl ForeignTree {
     fn new(format: &'static str, sign: impl Into<String>, advice: &'static str) -> Self {

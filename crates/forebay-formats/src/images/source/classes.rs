@@ -13,6 +13,7 @@ use crate::finding::Finding;
 use crate::images::layout::{Arrangement, LayoutUnit};
 use crate::images::walk::Top;
 use crate::name_forms::composed;
+use crate::option_names;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -115,8 +116,9 @@ fn decide_classes(
                 match ClassList::new(lines, Some(path.clone())) {
                     Ok(list) if dirs.iter().all(|dir| list.index_of(dir).is_some()) => return Ok((list, None)),
                     _ => arrangement.warnings.push(format!(
-                        "{} does not list every class directory once and is not used; --classes FILE insists on a list",
-                        path.display()
+                        "{} does not list every class directory once and is not used; {} FILE insists on a list",
+                        path.display(),
+                        option_names::CLASSES
                     )),
                 }
                 break;

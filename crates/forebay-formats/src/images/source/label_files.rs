@@ -6,6 +6,7 @@ use crate::images::layout::SplitSource;
 use crate::images::walk::{Top, Tree};
 use crate::key_path::{base, join};
 use crate::labels;
+use crate::option_names::LABELS;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -55,10 +56,10 @@ fn label_files(top: &Top<'_>) -> Vec<LabelFile> {
         let advice = match top.tree {
             Tree::Directory if is_table => labels::advice(&path),
             Tree::Directory => {
-                "--labels reads CSV, TSV and JSON lines with the columns path and label".to_owned()
+                format!("{LABELS} reads CSV, TSV and JSON lines with the columns path and label")
             }
             _ => format!(
-                "--labels {} reads a local copy of it",
+                "{LABELS} {} reads a local copy of it",
                 String::from_utf8_lossy(base(name))
             ),
         };

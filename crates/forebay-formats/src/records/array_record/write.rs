@@ -5,6 +5,7 @@
 use super::MAGIC;
 use super::riegeli::{BLOCK, BLOCK_HEADER, CHUNK_HEADER, PADDING, RECORDS, SIGNATURE, hash};
 use crate::error::Result;
+use crate::option_names::CODEC;
 use crate::records::SourceRecord;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError};
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -36,7 +37,7 @@ impl Sink {
             _ if codec.to_string() == ZSTD => Some(compression.level()),
             _ => {
                 return Err(format!(
-                    "ArrayRecord is not written with the codec {codec}: use zstd, such as --codec zstd:3"
+                    "ArrayRecord is not written with the codec {codec}: use zstd, such as {CODEC} zstd:3"
                 ));
             }
         };

@@ -2,6 +2,7 @@
 
 use super::table::{IMAGES, LABELS};
 use crate::finding::escape;
+use crate::option_names::DROP_FEATURE;
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::{Color, Decoder, RgbImage, probe};
 use forebay_shard::ExampleView;
@@ -111,7 +112,7 @@ impl Layout {
                     (Some(None), Some(dims)) => Stored::Ragged(*number, dims),
                     (Some(_), None) => {
                         return Err(format!(
-                            "feature {feature:?} has tensors of {} whose inner dimensions vary, which {} cannot hold: --drop-feature {feature} leaves it out",
+                            "feature {feature:?} has tensors of {} whose inner dimensions vary, which {} cannot hold: {DROP_FEATURE} {feature} leaves it out",
                             column.column_type, self.title
                         ));
                     }
@@ -119,7 +120,7 @@ impl Layout {
             }
             other => {
                 return Err(format!(
-                    "feature {feature:?} of type {other} cannot be an array: --drop-feature {feature} leaves it out"
+                    "feature {feature:?} of type {other} cannot be an array: {DROP_FEATURE} {feature} leaves it out"
                 ));
             }
         };
@@ -139,7 +140,7 @@ impl Layout {
         match self.sources.insert(name.to_owned(), source) {
             None => Ok(()),
             Some(_) => Err(format!(
-                "several features would be the array {name:?}: --drop-feature {name} leaves out the one of that name"
+                "several features would be the array {name:?}: {DROP_FEATURE} {name} leaves out the one of that name"
             )),
         }
     }
@@ -212,7 +213,7 @@ impl Source {
         }
         let name = &column.feature;
         let refused =
-            |what: String| format!("feature {name:?}: {what}; --drop-feature {name} leaves it out");
+            |what: String| format!("feature {name:?}: {what}; {DROP_FEATURE} {name} leaves it out");
         let value = column.read(example);
         let value = value.map_err(|error| refused(error.to_string()))?;
         match value {

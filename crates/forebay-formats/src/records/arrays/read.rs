@@ -4,6 +4,7 @@ use super::table::{self, Pixels, Table, TableColumn, Target, Values};
 use super::{ArrayFile, ArrayInfo, Element, MAX_ROW_BYTES, RowReader};
 use crate::error::{Error, Result};
 use crate::finding::escape;
+use crate::option_names::LABEL_BASE;
 use crate::records::conversion::Conversion;
 use crate::records::numbers::{float32s, int64s, integer, is_integer};
 use crate::records::{
@@ -446,7 +447,7 @@ impl Table {
         let is_valid = |stored: &i64| *stored >= self.label_base;
         stored.filter(is_valid).ok_or_else(|| {
             let first = self.label_base - self.stored_base;
-            format!("its label is {label}, and the first class has label {first}, -1 is none: --label-base says which label is the first")
+            format!("its label is {label}, and the first class has label {first}, -1 is none: {LABEL_BASE} says which label is the first")
         })
     }
 }

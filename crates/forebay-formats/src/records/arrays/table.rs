@@ -1,6 +1,7 @@
 //! Decides what the arrays of a file hold: images, labels, keys, and the columns of records.
 
 use super::{ArrayInfo, Element, MAX_ROW_BYTES, OFFSETS};
+use crate::option_names::{DROP_FEATURE, IMAGE_FEATURE, KEY_FEATURE};
 use crate::records::conversion::Conversion;
 use crate::records::foreign_records::{IMAGE_NAMES, KEY_NAMES, LABEL_NAMES};
 use crate::records::numbers::is_integer;
@@ -154,7 +155,7 @@ impl Table {
             let name = &array.name;
             if array.shape.is_empty() || rows(column.values) != table.rows {
                 return Err(format!(
-                    "the array {array} has not one row for each of the {} records of {counting:?}; --drop-feature {name} leaves it out",
+                    "the array {array} has not one row for each of the {} records of {counting:?}; {DROP_FEATURE} {name} leaves it out",
                     table.rows
                 ));
             }
@@ -186,7 +187,7 @@ impl Table {
                 return Err("it has no arrays".to_owned());
             }
             return Err(format!(
-                "no array holds images, which are uint8 of N x height x width x 1 or 3, or encoded: it has {}; --image-feature names one",
+                "no array holds images, which are uint8 of N x height x width x 1 or 3, or encoded: it has {}; {IMAGE_FEATURE} names one",
                 some_of(names)
             ));
         }
@@ -217,7 +218,7 @@ impl Table {
             is_text,
         )
         .map_err(|name| {
-            format!("--key-feature {name}: there is no such array of one text a row")
+            format!("{KEY_FEATURE} {name}: there is no such array of one text a row")
         })?;
         let mut columns = Vec::new();
         for (name, values) in named {
@@ -434,7 +435,7 @@ fn choose_image(
         return match found {
             Some(target) => Ok(Some((name.to_owned(), target))),
             None => Err(format!(
-                "--image-feature {name}: there is no such array of uint8 of N x height x width x 1 or 3, or of encoded images"
+                "{IMAGE_FEATURE} {name}: there is no such array of uint8 of N x height x width x 1 or 3, or of encoded images"
             )),
         };
     }
@@ -455,7 +456,7 @@ fn choose_image(
     match found.len() {
         0 | 1 => Ok(found.into_iter().next()),
         _ => Err(format!(
-            "several arrays hold images, {}: --image-feature chooses one",
+            "several arrays hold images, {}: {IMAGE_FEATURE} chooses one",
             some_of(found.keys())
         )),
     }
@@ -499,7 +500,7 @@ fn column_type(values: Values, arrays: &[ArrayInfo]) -> Result<ColumnType, Strin
     let refused = |what: &str| {
         let name = &array.name;
         Err(format!(
-            "the array {array} {what}; --drop-feature {name} leaves it out"
+            "the array {array} {what}; {DROP_FEATURE} {name} leaves it out"
         ))
     };
     let shape = array.row_shape();

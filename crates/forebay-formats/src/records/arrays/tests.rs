@@ -201,7 +201,7 @@ fn arrays_that_records_cannot_hold_are_named() {
     ] {
         let path = corpus().join(format!("refused_{name}.npz"));
         let error = open(&path).unwrap_err().to_string();
-        let advice = format!("--drop-feature {name} leaves it out");
+        let advice = format!("drop_feature {name} leaves it out");
         assert!(error.contains(said) && error.contains(&advice), "{error}");
         let source = open_with(&path, ForeignRecords::default(), &[name]).unwrap();
         assert_eq!(rows(&source, 0, 0).unwrap().len(), 5, "{name}");
@@ -221,7 +221,7 @@ fn options_choose_arrays() {
     assert_eq!((key.as_str(), label), ("one", Some(251)));
     for (name, option) in [
         ("half", "no label can be read from \"half\""),
-        ("no", "--label-feature no"),
+        ("no", "label_feature no"),
     ] {
         features.label_feature = Some(name.to_owned());
         let error = open_with(&path, features.clone(), &[]).unwrap_err();
@@ -231,7 +231,7 @@ fn options_choose_arrays() {
     features.image_feature = Some("embedding".to_owned());
     let error = open_with(&path, features.clone(), &[]).unwrap_err();
     assert!(
-        error.to_string().contains("--image-feature embedding"),
+        error.to_string().contains("image_feature embedding"),
         "{error}"
     );
     let error = open_with(&path, ForeignRecords::default(), &["images"]).unwrap_err();

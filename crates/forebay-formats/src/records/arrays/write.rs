@@ -8,6 +8,7 @@ use super::spool::{Spool, SpooledArray};
 use super::table::KEYS;
 use crate::error::Result;
 use crate::finding::escape;
+use crate::option_names::{CODEC, DROP_FEATURE};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::{Decoder, Limits};
@@ -67,7 +68,7 @@ impl ArraySink {
         let title = encoder.title();
         if options.compression != BlockCompression::NONE && !encoder.is_compressed() {
             return Err(format!(
-                "{title} is written without compression: leave --codec out"
+                "{title} is written without compression: leave {CODEC} out"
             ));
         }
         let mut layout = Layout {
@@ -90,7 +91,7 @@ impl ArraySink {
             let name = &feature.name;
             if feature.kind == FeatureKind::Bytes && !feature.shape.is_empty() {
                 return Err(format!(
-                    "feature {name:?} is a list of byte strings, which {title} cannot hold: --drop-feature {name} leaves it out"
+                    "feature {name:?} is a list of byte strings, which {title} cannot hold: {DROP_FEATURE} {name} leaves it out"
                 ));
             }
             let one = std::slice::from_ref(feature);
@@ -103,7 +104,7 @@ impl ArraySink {
                 && encoder.refuses(&Element::Number(*number))
             {
                 return Err(format!(
-                    "feature {name:?} has numbers of type {}, which {title} has no type for: --drop-feature {name} leaves it out",
+                    "feature {name:?} has numbers of type {}, which {title} has no type for: {DROP_FEATURE} {name} leaves it out",
                     number.name()
                 ));
             }
@@ -168,7 +169,7 @@ impl RecordWriter for Writer {
         let mut features = example.iter().map(|feature| feature.name());
         if let Some(name) = features.find(|name| !layout.known.contains(*name)) {
             return Err(SinkError::Record(format!(
-                "feature {name:?} is none of the columns, which all records have: --drop-feature {name} leaves it out"
+                "feature {name:?} is none of the columns, which all records have: {DROP_FEATURE} {name} leaves it out"
             )));
         }
         // Check all values before adding any: a refused record must not leave values in some of the arrays.

@@ -15,6 +15,7 @@ use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSp
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::name_forms::FileForms;
+use crate::option_names::DROP_FEATURE;
 use annotations::{Annotations, Image};
 use forebay_shard::example::FeatureKind;
 use forebay_shard::manifest::FeatureEntry;
@@ -46,7 +47,7 @@ impl Format for Coco {
         &FormatInfo {
             name: "coco",
             title: "a COCO dataset",
-            advice: "`forebay convert` keeps the boxes, keypoints, captions and segments of COCO; --layout packs the images alone",
+            advice: "`forebay convert` keeps the boxes, keypoints, captions and segments of COCO; `forebay pack --layout NAME` packs the images alone",
             ..FormatInfo::NONE
         }
     }
@@ -354,7 +355,7 @@ impl ImageFiles for Split {
                 path: self.path.clone(),
                 record: number as u64,
                 what: format!(
-                    "{}: its segmentation is in pixels of an image of {}x{}, and the image has {}x{}; --drop-feature {SEGMENTATION} leaves segmentations out",
+                    "{}: its segmentation is in pixels of an image of {}x{}, and the image has {}x{}; {DROP_FEATURE} {SEGMENTATION} leaves segmentations out",
                     escape(image.name.as_bytes()),
                     image.width,
                     image.height,

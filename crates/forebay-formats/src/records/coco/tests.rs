@@ -479,7 +479,7 @@ fn annotations_of_another_size_are_scaled_or_refused() {
         Some(error.to_string())
     };
     let error = first_error([40, 20], &[]).unwrap();
-    assert!(error.contains("--drop-feature segmentation"), "{error}");
+    assert!(error.contains("drop_feature segmentation"), "{error}");
     assert_eq!(first_error([40, 20], &["segmentation"]), None);
     let error = first_error([10, 20], &["segmentation"]).unwrap();
     let said = "b.png: its annotation is of an image of 20x10, and the image has 10x20";
@@ -496,7 +496,7 @@ fn missing_images_and_masks_are_left_out() {
     std::fs::remove_file(root.path().join("val2017/a/a.png")).unwrap();
     let mut input = RecordInput::new(root.path());
     let error = RecordFormat::COCO.open(&input).unwrap_err().to_string();
-    let said = "a/a.png: there is no image of this name; --on-bad skip leaves it out";
+    let said = "a/a.png: there is no image of this name; on_bad skip leaves it out";
     assert!(error.contains(said), "{error}");
     input.on_bad_record = OnBadRecord::Skip;
     let source = RecordFormat::COCO.open(&input).unwrap();

@@ -52,7 +52,7 @@ fn datasets_that_records_cannot_hold_are_named() {
     ] {
         let error = open_with(&path, ForeignRecords::default(), &dropped).unwrap_err();
         let error = error.to_string();
-        let advice = format!("--drop-feature {name} leaves it out");
+        let advice = format!("drop_feature {name} leaves it out");
         // Types are checked before the numbers of rows.
         if name == "list" {
             dropped.extend(["pair", "when"]);

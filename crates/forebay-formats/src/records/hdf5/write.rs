@@ -2,6 +2,7 @@
 //! their object headers, contiguous datasets, and variable-length text in global heaps. All addresses follow from names, shapes
 //! and lengths, so the file is written sequentially.
 
+use crate::option_names::DROP_FEATURE;
 use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};
 use forebay_shard::schema::NumberType;
 use hdf5_reader::checksum::jenkins_lookup3;
@@ -147,7 +148,7 @@ fn objects(arrays: &[SpooledArray]) -> io::Result<Vec<Object>> {
         let refused = |what: &str| {
             let name = &array.name;
             io::Error::other(format!(
-                "the array {name:?} {what}, which HDF5 has no place for: --drop-feature leaves one out"
+                "the array {name:?} {what}, which HDF5 has no place for: {DROP_FEATURE} leaves one out"
             ))
         };
         let parts: Vec<&str> = array.name.split('/').collect();

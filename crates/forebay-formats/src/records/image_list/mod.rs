@@ -14,6 +14,7 @@ use crate::finding::{Finding, Reason, escape};
 use crate::key_path::split_name;
 use crate::labels::{Columns, LabelTable, RowClass};
 use crate::name_forms::FileForms;
+use crate::option_names::DROP_FEATURE;
 use forebay_shard::ExampleBuilder;
 use forebay_shard::example::{FeatureKind, RecordFeatures};
 use forebay_shard::manifest::{ClassEntry, FeatureEntry};
@@ -311,7 +312,7 @@ fn features<'a>(
             None => first = Some((&images.path, kinds)),
             Some((path, known)) if *known != kinds => {
                 let what = format!(
-                    "its columns or their types differ from those of {}: make them alike, leave some out with --drop-feature, or convert each list by itself",
+                    "its columns or their types differ from those of {}: make them alike, leave some out with {DROP_FEATURE}, or convert each list by itself",
                     path.display()
                 );
                 return Err(Error::list(&images.path, what));

@@ -13,6 +13,7 @@ use super::places::file_at;
 use super::samples::{Columns, INDEX, SampleColumn, SampleFile, Target, is_there, split_dirs};
 use super::{Format, FormatInfo, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
+use crate::option_names::DROP_FEATURE;
 use chunk::Chunk;
 use forebay_cache::read_storage;
 use forebay_store::Location;
@@ -147,7 +148,7 @@ fn columns(
             Ok(leaf) => (leaf, Target::Feature),
             Err(why) => {
                 return Err(refused(format!(
-                    "leaf {name:?}: {why}; --drop-feature {name} leaves it out"
+                    "leaf {name:?}: {why}; {DROP_FEATURE} {name} leaves it out"
                 )));
             }
         };

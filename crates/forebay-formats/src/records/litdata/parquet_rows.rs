@@ -2,14 +2,14 @@
 
 use super::index::ChunkInfo;
 use crate::error::{Error, Result};
+use crate::option_names::FROM;
 use crate::records::samples::INDEX;
 use crate::records::{RecordFormat, RecordInput, RecordSource};
 use forebay_shard::Storage;
 use std::path::{Path, PathBuf};
 
 /// Advice for an index that does not match its files.
-const ADVICE: &str =
-    "index the directory again, or convert the Parquet files by themselves: --from parquet";
+const ADVICE: &str = "index the directory again, or convert the Parquet files by themselves: `forebay convert --from parquet`";
 
 /// A split: name, directory of its files, and entries of the index.
 pub(super) type ListedFiles = (String, PathBuf, Vec<ChunkInfo>);
@@ -72,7 +72,7 @@ pub(super) fn open(
 
 fn is_missing(dir: &Path, name: &str, count: usize) -> Error {
     let what = format!(
-        "{INDEX} lists {count} Parquet files, and {name} is not beside it: bring all, or convert the directory that has them by itself: --from parquet"
+        "{INDEX} lists {count} Parquet files, and {name} is not beside it: bring all, or convert the directory that has them by itself: {FROM} parquet"
     );
     Error::source(dir, what)
 }

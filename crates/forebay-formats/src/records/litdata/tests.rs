@@ -180,7 +180,7 @@ fn leaves_that_are_not_read_are_named() {
     let pickled = error("refused-pickle");
     assert!(
         pickled.contains("leaf \"object\": it is pickled")
-            && pickled.contains("--drop-feature object"),
+            && pickled.contains("drop_feature object"),
         "{pickled}"
     );
     let kept = open(&golden("refused-pickle"), |input| {

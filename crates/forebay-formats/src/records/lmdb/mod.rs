@@ -16,6 +16,7 @@ use super::{
 };
 use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
+use crate::option_names::CODEC;
 use crate::records::arrays::places::dirs;
 use forebay_shard::BlockCompression;
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -76,7 +77,7 @@ impl Format for Lmdb {
         Some(
             |_, options| match options.compression == BlockCompression::NONE {
                 true => Ok(Box::new(write::Sink)),
-                false => Err("LMDB has no compression: leave --codec out".to_owned()),
+                false => Err(format!("LMDB has no compression: leave {CODEC} out")),
             },
         )
     }

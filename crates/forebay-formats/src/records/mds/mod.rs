@@ -12,6 +12,7 @@ use super::samples::{
 };
 use super::{CreateSink, Format, FormatInfo, RecordInput, RecordSource, RecordSplit};
 use crate::error::{Error, Result};
+use crate::option_names::DROP_FEATURE;
 use forebay_cache::read_storage;
 use forebay_shard::manifest::ClassEntry;
 use forebay_store::Location;
@@ -164,7 +165,7 @@ fn columns(
             Ok(encoding) => (encoding, Target::Feature),
             Err(why) => {
                 return Err(refused(format!(
-                    "column {name:?}: {why}; --drop-feature {name} leaves it out"
+                    "column {name:?}: {why}; {DROP_FEATURE} {name} leaves it out"
                 )));
             }
         };

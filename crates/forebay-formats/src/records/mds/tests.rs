@@ -140,7 +140,7 @@ fn indexes_that_do_not_fit_their_shards_are_refused() {
             let last = index["shards"].as_array().unwrap().len() - 1;
             index["shards"][last]["column_names"][0] = json!("other");
         }),
-        ("--drop-feature caption", &|index| {
+        ("drop_feature caption", &|index| {
             encodings(index, "caption", json!("pkl"), Value::Null)
         }),
         ("raw pixels", &|index| {

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::finding::escape;
+use crate::option_names::{CODEC, DROP_FEATURE, PROGRESSIVE, SHARD_SIZE};
 use crate::records::samples::{Encoding, INDEX, KEY, is_array_type, put_array, scalar};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
@@ -55,7 +56,7 @@ impl Sink {
         let codec = options.compression.codec();
         if codec != Codec::NONE && codec.to_string() != ZSTD {
             return Err(format!(
-                "MDS has no codec {codec}: use zstd, such as --codec zstd:3"
+                "MDS has no codec {codec}: use zstd, such as {CODEC} zstd:3"
             ));
         }
         let mut layout = Layout {
@@ -76,7 +77,7 @@ impl Sink {
             }
             if feature.kind == FeatureKind::Bytes && !feature.shape.is_empty() {
                 return Err(format!(
-                    "feature {:?} is a list of byte strings, which MDS has no encoding for: --drop-feature {} leaves it out",
+                    "feature {:?} is a list of byte strings, which MDS has no encoding for: {DROP_FEATURE} {} leaves it out",
                     feature.name, feature.name
                 ));
             }
@@ -137,7 +138,7 @@ impl Layout {
         match self.columns.insert(name.to_owned(), source) {
             None => Ok(()),
             Some(_) => Err(format!(
-                "several features would be the column {name:?}: --drop-feature {name} leaves out the one of that name"
+                "several features would be the column {name:?}: {DROP_FEATURE} {name} leaves out the one of that name"
             )),
         }
     }
@@ -183,7 +184,7 @@ impl Source {
             ColumnType::Tensor { shape, number } => {
                 let refused = || {
                     format!(
-                        "feature {:?} has numbers of type {}, which MDS has no encoding for: --drop-feature {} leaves it out",
+                        "feature {:?} has numbers of type {}, which MDS has no encoding for: {DROP_FEATURE} {} leaves it out",
                         column.feature,
                         number.name(),
                         column.feature
@@ -203,7 +204,7 @@ impl Source {
             }
             other => {
                 return Err(format!(
-                    "feature {:?} of type {other} cannot be a column of MDS: --drop-feature {} leaves it out",
+                    "feature {:?} of type {other} cannot be a column of MDS: {DROP_FEATURE} {} leaves it out",
                     column.feature, column.feature
                 ));
             }
@@ -245,7 +246,7 @@ impl Source {
         }
         let refused = |what: String| {
             format!(
-                "feature {:?}: {what}; --drop-feature {} leaves it out",
+                "feature {:?}: {what}; {DROP_FEATURE} {} leaves it out",
                 column.feature, column.feature
             )
         };
@@ -414,9 +415,9 @@ impl RecordWriter for Writer {
         let start = 4 + 4 * (self.ends.len() as u64 + 1) + config.len() as u64;
         let raw_bytes = start + self.end;
         if u32::try_from(raw_bytes).is_err() {
-            return Err(SinkError::Record(
-                "the shard would be larger than 4 GiB, which MDS cannot hold: choose a smaller --shard-size".to_owned(),
-            ));
+            return Err(SinkError::Record(format!(
+                "the shard would be larger than 4 GiB, which MDS cannot hold: choose a smaller {SHARD_SIZE}"
+            )));
         }
         let mut head = Vec::with_capacity(start as usize);
         head.extend_from_slice(&(self.ends.len() as u32).to_le_bytes());
@@ -476,10 +477,10 @@ impl Layout {
 fn unknown_feature(name: &str) -> String {
     match name {
         IMAGE_PROGRESSIVE => format!(
-            "its image was made from a progressive JPEG, which only Forebay can make of it again: --progressive original writes that, --drop-feature {name} the image as it is"
+            "its image was made from a progressive JPEG, which only Forebay can make of it again: {PROGRESSIVE} original writes that, {DROP_FEATURE} {name} the image as it is"
         ),
         _ => format!(
-            "feature {name:?} is none of the columns, which all samples have: --drop-feature {name} leaves it out"
+            "feature {name:?} is none of the columns, which all samples have: {DROP_FEATURE} {name} leaves it out"
         ),
     }
 }

@@ -16,6 +16,7 @@ use crate::key_path::split_name;
 use crate::labels::line_of;
 use crate::labels::{Cell, Rows};
 use crate::name_forms::{Ambiguous, NameForms};
+use crate::option_names::ON_BAD;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
 use forebay_store::map_parallel;
@@ -47,7 +48,7 @@ impl Format for OpenImages {
         &FormatInfo {
             name: "openimages",
             title: "an OpenImages dataset",
-            advice: "`forebay convert` keeps the boxes of OpenImages; --labels FILE joins the lines of another of its files to the images by ImageID",
+            advice: "`forebay convert` keeps the boxes of OpenImages; `forebay pack --labels FILE` joins the lines of another of its files to the images by ImageID",
             ..FormatInfo::NONE
         }
     }
@@ -376,7 +377,7 @@ fn read_boxes(
         let Some(image) = image.transpose()? else {
             if policy == OnBadRecord::Fail {
                 let what = format!(
-                    "there is no image {}; --on-bad skip leaves out the lines of images that are not there",
+                    "there is no image {}; {ON_BAD} skip leaves out the lines of images that are not there",
                     escape(id.as_bytes())
                 );
                 return Err(fail(what));

@@ -156,7 +156,7 @@ fn lines_of_missing_images_are_errors_or_findings() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("line 2: there is no image b; --on-bad skip"),
+        error.contains("line 2: there is no image b; on_bad skip"),
         "{error}"
     );
     train.on_bad_record = OnBadRecord::Skip;

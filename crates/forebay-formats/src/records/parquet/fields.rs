@@ -4,6 +4,7 @@
 //! member are joined by "/". A struct of `bytes` and `path`, the way Hugging Face's `datasets` stores images, becomes an image
 //! and its key. Lists of lists, maps, decimals, dates and times are not supported.
 
+use crate::option_names::{DROP_FEATURE, IMAGE_FEATURE};
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
 use crate::records::foreign_records::{IMAGE_NAMES, KEY_NAMES, LABEL_NAMES};
@@ -24,7 +25,7 @@ pub(super) const HUGGING_FACE: &str = "huggingface";
 pub(super) const COLUMNS_KEY: &str = "forebay.columns";
 
 /// Advice for columns with the paths of images.
-pub(super) const PATHS_ADVICE: &str = "images that are files beside it are read by a list: write its columns to metadata.csv or metadata.jsonl with the paths as file_name, and convert that with --from list";
+pub(super) const PATHS_ADVICE: &str = "images that are files beside it are read by a list: write its columns to metadata.csv or metadata.jsonl with the paths as file_name, and convert that: `forebay convert --from list`";
 
 /// The type of a leaf's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl Fields {
             .map_err(|what| format!("image: {what}"))?;
         if image.is_none() && !options.without_images {
             return Err(format!(
-                "no column holds images: the columns are {}; --image-feature chooses one of bytes; {PATHS_ADVICE}",
+                "no column holds images: the columns are {}; {IMAGE_FEATURE} chooses one of bytes; {PATHS_ADVICE}",
                 some_of(fields.iter().map(|field| &field.name))
             ));
         }
@@ -276,7 +277,7 @@ fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>,
         }
         let unsupported = |what: String| {
             format!(
-                "the column {name:?} is {what}, which no type of column holds: `--drop-feature {column}` leaves it out"
+                "the column {name:?} is {what}, which no type of column holds: {DROP_FEATURE} {column} leaves it out"
             )
         };
         if descriptor.max_rep_level() > 1 {
@@ -443,7 +444,7 @@ fn choose_image(fields: &[Field], option: Option<&str>) -> Result<Option<usize>,
             return match usual {
                 Some(image) => Ok(Some(image)),
                 None => Err(format!(
-                    "several columns hold images, {first} and {second}: --image-feature chooses one"
+                    "several columns hold images, {first} and {second}: {IMAGE_FEATURE} chooses one"
                 )),
             };
         }

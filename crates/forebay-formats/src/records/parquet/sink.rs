@@ -6,6 +6,7 @@
 
 use super::fields::{COLUMNS_KEY, HUGGING_FACE};
 use super::output::Output;
+use crate::option_names::DROP_FEATURE;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_shard::example::{FeatureKind, IMAGE_SEEK_POINTS};
@@ -285,7 +286,7 @@ impl Columns {
         }
         if self.described.insert(name.to_owned(), described).is_some() {
             self.problem = Some(format!(
-                "two columns would be called {name:?}: `--drop-feature {name}` leaves the feature out"
+                "two columns would be called {name:?}: {DROP_FEATURE} {name} leaves the feature out"
             ));
         }
         self.leaves.extend(leaves);

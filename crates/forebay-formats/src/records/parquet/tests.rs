@@ -186,7 +186,7 @@ fn columns_that_records_cannot_hold_are_named() {
         ),
         (
             "refused_timestamp.parquet",
-            "`--drop-feature timestamp` leaves it out",
+            "drop_feature timestamp leaves it out",
         ),
         ("refused_brotli.parquet", "rotli"),
         (
@@ -582,7 +582,7 @@ fn files_with_only_the_paths_of_images_are_refused() {
         let said = "no row has an image: the column \"image/bytes\" is null in all of them";
         assert!(error.contains(said), "{error}");
         assert!(
-            error.contains("metadata.csv") && error.contains("--from list"),
+            error.contains("metadata.csv") && error.contains("`forebay convert --from list`"),
             "{error}"
         );
         let some: &[Row<'_>] = &[(Some(None), 0), (Some(Some(PNG)), 1)];

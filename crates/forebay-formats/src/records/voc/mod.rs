@@ -74,7 +74,7 @@ impl Format for Voc {
         &FormatInfo {
             name: "voc",
             title: "a Pascal VOC dataset",
-            advice: "`forebay convert` keeps the boxes of Pascal VOC; --layout packs the images alone",
+            advice: "`forebay convert` keeps the boxes of Pascal VOC; `forebay pack --layout NAME` packs the images alone",
             ..FormatInfo::NONE
         }
     }

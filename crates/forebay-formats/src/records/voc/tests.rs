@@ -422,7 +422,7 @@ fn images_that_lack_a_file_are_left_out_on_request() {
     write(&dir.path().join("Annotations/bad-xml.xml"), "<annotation>");
     let mut input = RecordInput::new(dir.path());
     let error = RecordFormat::VOC.open(&input).unwrap_err().to_string();
-    let said = "missing: there is no image of this name; --on-bad skip leaves it out";
+    let said = "missing: there is no image of this name; on_bad skip leaves it out";
     assert!(error.contains(said), "{error}");
     input.on_bad_record = OnBadRecord::Skip;
     let source = RecordFormat::VOC.open(&input).unwrap();

@@ -6,6 +6,7 @@ use super::super::{Conversion, RecordInput};
 use super::index::{TarIndex, dots_advice, refuses};
 use super::names::{JSON_EXTENSION, LABEL_EXTENSION, is_image_extension, is_refused, last};
 use crate::error::{Error, Result};
+use crate::option_names::{ALLOW_NO_IMAGE, DROP_FEATURE, IMAGE_FEATURE};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::{Column, ColumnType, FeatureEntry, IMAGE, LABEL, Schema};
 use forebay_shard::some_of;
@@ -110,7 +111,7 @@ impl Columns {
                 && !input.drop_features.contains(extension)
             {
                 let what = format!(
-                    "members {extension:?} are pickled Python objects, which are not read: reading them would execute what they say; --drop-feature {extension} leaves them out"
+                    "members {extension:?} are pickled Python objects, which are not read: reading them would execute what they say; {DROP_FEATURE} {extension} leaves them out"
                 );
                 return Err(Error::source(&index.version.path, what));
             }
@@ -119,7 +120,7 @@ impl Columns {
                 if known.differs_from(arrays) && !input.drop_features.contains(extension) {
                     let other = first.get(extension.as_str()).map(|path| path.display());
                     let what = format!(
-                        "members {extension:?} are arrays of another type than those of {}: all tars of a source have the same columns; --drop-feature {extension} leaves them out",
+                        "members {extension:?} are arrays of another type than those of {}: all tars of a source have the same columns; {DROP_FEATURE} {extension} leaves them out",
                         other.map_or_else(String::new, |path| path.to_string())
                     );
                     return Err(Error::source(&index.version.path, what));
@@ -140,9 +141,9 @@ impl Columns {
         let without_images = input.features.without_images;
         if !has_image && !without_images && !extensions.is_empty() {
             let advice = dots_advice(indexes.iter().copied())
-                .unwrap_or_else(|| "--image-feature names one of these".to_owned());
+                .unwrap_or_else(|| format!("{IMAGE_FEATURE} names one of these"));
             let what = format!(
-                "no sample has an image; members are {}: {advice}, --allow-no-image converts them without",
+                "no sample has an image; members are {}: {advice}, {ALLOW_NO_IMAGE} converts them without",
                 some_of(extensions.keys())
             );
             return Err(Error::source(root, what));
@@ -163,7 +164,7 @@ impl Columns {
             && !extensions.contains_key(name)
         {
             return Err(format!(
-                "--image-feature {name:?}: no sample has such a member"
+                "{IMAGE_FEATURE} {name:?}: no sample has such a member"
             ));
         }
         let mut slots = BTreeMap::new();

@@ -13,6 +13,7 @@ use crate::archive::{
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::key_path::{base, normal};
+use crate::option_names::{ALLOW_NO_IMAGE, IMAGE_FEATURE, ON_BAD};
 use crate::system_names::part_left_aside;
 use forebay_shard::MAX_RECORD_BYTES;
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -220,7 +221,7 @@ impl TarIndex {
             if policy == OnBadRecord::Fail {
                 let key = escape(self.key(sample));
                 let what = format!(
-                    "offset {offset}: sample {key:?}: {what}; --on-bad skip leaves it out, --allow-no-image keeps it"
+                    "offset {offset}: sample {key:?}: {what}; {ON_BAD} skip leaves it out, {ALLOW_NO_IMAGE} keeps it"
                 );
                 return Err(Error::source(&self.version.path, what));
             }
@@ -480,7 +481,7 @@ impl Scan<'_> {
             Some(format!("the sample has a member {extension:?} already"))
         } else if is_image && !open.image.is_empty() {
             Some(format!(
-                "the sample has another image, {:?}: --image-feature EXTENSION says which one it is",
+                "the sample has another image, {:?}: {IMAGE_FEATURE} EXTENSION says which one it is",
                 escape(&open.image)
             ))
         } else if open.bytes().saturating_add(size) > MAX_RECORD_BYTES {
@@ -568,7 +569,7 @@ pub(super) fn dots_advice<'a>(
         format!(", and {sample}.{image} is a member {image:?} of the sample {sample:?}")
     });
     Some(format!(
-        "WebDataset cuts a name at its first dot{shown}; --image-feature {end} cuts the names at their last dots"
+        "WebDataset cuts a name at its first dot{shown}; {IMAGE_FEATURE} {end} cuts the names at their last dots"
     ))
 }
 

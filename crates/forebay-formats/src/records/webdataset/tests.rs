@@ -240,13 +240,13 @@ fn invalid_values_are_reported_with_their_offset() {
 fn pickles_and_sources_without_images_are_refused() {
     let (_dir, mut input) = place(&[("x.tar", tar(&[("0.jpg", JPEG), ("0.pyd", b"x")]))]);
     let error = open(&input).unwrap_err().to_string();
-    assert!(error.contains("--drop-feature pyd"), "{error}");
+    assert!(error.contains("drop_feature pyd"), "{error}");
     input.drop_features.insert("pyd".to_owned());
     assert_eq!(open(&input).unwrap().facts.schema.columns().len(), 1);
 
     let (_dir, mut input) = place(&[("x.tar", tar(&[("0.txt", b"a"), ("0.tiff2", b"b")]))]);
     let error = open(&input).unwrap_err().to_string();
-    assert!(error.contains("--allow-no-image"), "{error}");
+    assert!(error.contains("allow_no_image"), "{error}");
     input.features.without_images = true;
     assert_eq!(samples(&open(&input).unwrap().splits[0]).len(), 1);
     let (_dir, input) = place(&[]);
@@ -375,7 +375,7 @@ fn samples_with_dots_in_names_are_read_by_an_option() {
     for said in [
         "WebDataset cuts a name at its first dot",
         "IMG_2024.01.00.jpg is a member \"01.00.jpg\" of the sample \"IMG_2024\"",
-        "--image-feature jpg cuts the names at their last dots",
+        "image_feature jpg cuts the names at their last dots",
     ] {
         assert!(error.contains(said), "{error}");
     }
@@ -395,7 +395,7 @@ fn many_names_with_dots_are_read_by_an_option() {
     let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), JPEG)).collect();
     let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
     let error = open(&input).unwrap_err().to_string();
-    assert!(error.contains("--image-feature png"), "{error}");
+    assert!(error.contains("image_feature png"), "{error}");
     input.features.image_feature = Some("png".to_owned());
     assert_eq!(samples(&open(&input).unwrap().splits[0]).len(), 300);
 }
@@ -406,7 +406,7 @@ fn samples_without_the_chosen_image_are_bad_records() {
     let (_dir, mut input) = place(&[("a.tar", tar(&members))]);
     let error = open(&input).unwrap_err().to_string();
     assert!(
-        error.contains("--image-feature names one of these"),
+        error.contains("image_feature names one of these"),
         "{error}"
     );
     input.features.image_feature = Some("l.jpg".to_owned());
@@ -445,12 +445,7 @@ fn arrays_of_another_type_in_another_tar_are_refused() {
     let files = [("a-0.tar", of(&npy(&[1.0]))), ("a-1.tar", of(&other))];
     let (_dir, mut input) = place(&files);
     let error = open(&input).unwrap_err().to_string();
-    for said in [
-        "a-1.tar",
-        "\"emb.npy\"",
-        "a-0.tar",
-        "--drop-feature emb.npy",
-    ] {
+    for said in ["a-1.tar", "\"emb.npy\"", "a-0.tar", "drop_feature emb.npy"] {
         assert!(error.contains(said), "{said}: {error}");
     }
     input.drop_features.insert("emb.npy".to_owned());

@@ -5,6 +5,7 @@ use super::super::npy::NpyHeader;
 use super::columns::Placement;
 use super::names::{JSON_EXTENSION, LABEL_EXTENSION};
 use crate::error::Result;
+use crate::option_names::{CODEC, DROP_FEATURE, PROGRESSIVE};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::Format;
@@ -55,7 +56,9 @@ impl Sink {
         options: &SinkOptions,
     ) -> std::result::Result<Self, String> {
         if options.compression != BlockCompression::NONE {
-            return Err("WebDatasets are written as plain tars, whose samples can be read at their places: leave --codec out".to_owned());
+            return Err(format!(
+                "WebDatasets are written as plain tars, whose samples can be read at their places: leave {CODEC} out"
+            ));
         }
         let mut targets = BTreeMap::new();
         let mut extensions: BTreeMap<String, String> = BTreeMap::new();
@@ -76,7 +79,7 @@ impl Sink {
                 && let Some(other) = extensions.insert(extension.clone(), column.name.clone())
             {
                 return Err(format!(
-                    "features {other:?} and {:?} would both be members {extension:?}: --drop-feature leaves one of them out",
+                    "features {other:?} and {:?} would both be members {extension:?}: {DROP_FEATURE} leaves one of them out",
                     column.feature
                 ));
             }
@@ -273,7 +276,7 @@ impl Layout {
             let name = feature.name();
             let refused = |what: String| {
                 format!(
-                    "feature {name:?} cannot be a member of a tar: {what}; --drop-feature {name} leaves it out"
+                    "feature {name:?} cannot be a member of a tar: {what}; {DROP_FEATURE} {name} leaves it out"
                 )
             };
             match self.targets.get(name) {
@@ -292,7 +295,7 @@ impl Layout {
                 }
                 None if name == IMAGE_PROGRESSIVE => {
                     return Err(format!(
-                        "its image was made from a progressive JPEG, which only Forebay can make of it again: --progressive original writes that, --drop-feature {name} the image as it is"
+                        "its image was made from a progressive JPEG, which only Forebay can make of it again: {PROGRESSIVE} original writes that, {DROP_FEATURE} {name} the image as it is"
                     ));
                 }
                 None => {

@@ -95,7 +95,7 @@ fn codecs_and_types_that_are_not_read_are_named() {
         ("lzma", "has the codec \"lzma\", which is not read: blosc, "),
     ] {
         let error = open_with(&path, &dropped).unwrap_err().to_string();
-        let advice = format!("--drop-feature {name} leaves it out");
+        let advice = format!("drop_feature {name} leaves it out");
         assert!(error.contains(said) && error.contains(&advice), "{error}");
         dropped.push(name);
     }

@@ -2,6 +2,7 @@
 
 use super::file::NODE_3;
 use crate::archive::ZipWriter;
+use crate::option_names::{CODEC, DROP_FEATURE};
 use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};
 use flate2::Crc;
 use forebay_shard::schema::NumberType;
@@ -30,7 +31,7 @@ impl Encoder {
             _ if codec.to_string() == ZSTD => Some(compression.level()),
             _ => {
                 return Err(format!(
-                    "Zarr has no codec {codec}: use zstd, such as --codec zstd:3"
+                    "Zarr has no codec {codec}: use zstd, such as {CODEC} zstd:3"
                 ));
             }
         };
@@ -143,7 +144,7 @@ fn groups(arrays: &[SpooledArray]) -> io::Result<BTreeSet<String>> {
     match inside {
         None => Ok(groups),
         Some(array) => Err(io::Error::other(format!(
-            "the array {:?} has others in it, which Zarr has no place for: --drop-feature leaves one out",
+            "the array {:?} has others in it, which Zarr has no place for: {DROP_FEATURE} leaves one out",
             array.name
         ))),
     }

@@ -113,9 +113,9 @@ impl Bottleneck {
         // Whether each core already has a decode thread.
         f.write_str(match (1..=self.threads).contains(&self.cores) {
             true => {
-                "each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
+                "each core has a thread: decode on more machines with `forebay serve`, or pack smaller images: `forebay pack --resize-short`"
             }
-            false => "add threads, or pack with --resize-short",
+            false => "add threads, or pack smaller images: `forebay pack --resize-short`",
         })
     }
 

@@ -247,14 +247,14 @@ fn each_limit_is_found() {
     assert_eq!(
         decode.to_string(),
         "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give 20.0x; \
-         add threads, or pack with --resize-short"
+         add threads, or pack smaller images: `forebay pack --resize-short`"
     );
     let mut alone = stats([2.0, 0.0, 38.0], [13.0, 0.2, 0.4], 6.4, [0.5, 9.5]);
     alone.cores = 2;
     assert_eq!(
         alone.clone().among_others().bottleneck().to_string(),
         "decode-bound: 2 threads busy 97 %, the trainer waited 95 % of its time; storage could give at least 20.0x; \
-         each core has a thread: decode on more machines with forebay serve, or pack with --resize-short"
+         each core has a thread: decode on more machines with `forebay serve`, or pack smaller images: `forebay pack --resize-short`"
     );
     alone.cores = 8;
     alone.reads = vec![

@@ -214,7 +214,7 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     if METADATA_HOSTS.contains(&seen.host.as_str()) {
         let why = "there are no credentials, and no instance metadata to get them from";
         let hint = "set them in the environment (docs/storage.md has the names), choose a profile \
-                    (AWS_PROFILE), or read a public bucket with --anonymous";
+                    (AWS_PROFILE), or read a public bucket with the storage option anonymous";
         return hinted(
             ErrorKind::Denied,
             why.to_owned(),
@@ -295,7 +295,7 @@ fn denied(seen: &Observation) -> RetryClass {
     } else if EXPIRED_CODES.contains(&code) {
         "the credentials have expired: get new ones, set them, and run the same command again"
     } else {
-        "check the credentials, what they may do, and the region and endpoint; a public bucket is read with --anonymous"
+        "check the credentials, what they may do, and the region and endpoint; a public bucket is read with the storage option anonymous"
     };
     hinted(ErrorKind::Denied, why, RetryPolicy::Never, Some(hint))
 }

@@ -163,7 +163,7 @@ impl<'a> Opening<'a> {
             place: without_secrets(url),
             why: "http:// is not encrypted, and is refused but on this machine".to_owned(),
             hint: Some(
-                "use https://, or, in a network that is trusted, allow it: --storage-option allow_http=true"
+                "use https://, or, in a network that is trusted, allow it with the storage option allow_http=true"
                     .to_owned(),
             ),
         })
