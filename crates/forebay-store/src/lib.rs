@@ -27,6 +27,7 @@ mod file_lock;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod hub_url;
 mod limiter;
 mod location;
 mod object_or_tree;

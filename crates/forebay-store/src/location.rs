@@ -3,6 +3,7 @@
 //! Defines the syntax of the paths and URLs that users may give for a dataset or a directory of images. Parsing makes no
 //! request and no system call; whether the place exists shows when it is opened.
 
+use crate::hub_url::HubUrl;
 use crate::scheme::find;
 use crate::{Error, Result};
 use std::ffi::{OsStr, OsString};
@@ -122,6 +123,12 @@ impl Location {
         }
     }
 
+    /// The parts of a URL of the Hugging Face Hub.
+    pub(crate) fn hub_url(&self) -> Option<HubUrl<'_>> {
+        let is_hub = self.scheme() == Some("hf");
+        HubUrl::parse(self.authority().filter(|_| is_hub)?, self.key()?)
+    }
+
     /// The location `name` below this one. `name` may contain slashes; an empty `name` returns this location.
     ///
     /// ```
@@ -171,6 +178,9 @@ impl Location {
                 _ => Path::new("."),
             };
             return Ok(Some((Self::from(parent), name.to_owned())));
+        }
+        if self.hub_url().is_some_and(|url| url.path.is_empty()) {
+            return Ok(None);
         }
         let text = self.to_string();
         let begin = text.find("://").map_or(0, |at| at + 3);

@@ -9,6 +9,7 @@ macro_rules! stores {
             azure => Scheme {
                 names: &["az", "abfs", "abfss"], is_bucket: true, account_names: &["abfs", "abfss"], store: Kind::azure
             },
+            hub => Scheme { names: &["hf"], is_bucket: true, account_names: &[], store: Kind::hub },
             web => Scheme { names: &["http", "https"], is_bucket: false, account_names: &[], store: Kind::web },
         }
     };

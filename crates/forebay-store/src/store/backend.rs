@@ -4,7 +4,7 @@
 //! `tests/it/conformance.rs` tests it.
 
 use super::{LeftOut, Listing, Object, Put, Transfer, Written};
-use crate::Result;
+use crate::{Location, Result};
 use forebay_shard::StorageStats;
 use std::fmt::Debug;
 use std::path::Path;
@@ -28,6 +28,10 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn download_file(&self, key: &str, file: &Path, transfer: &Transfer<'_>) -> Result<Object>;
     fn delete(&self, key: &str) -> Result<()>;
     fn abort_uploads_of(&self, key: &str) -> Result<()>;
+
+    fn pinned(&self) -> Result<Option<Location>> {
+        Ok(None)
+    }
 
     fn stats(&self) -> StorageStats {
         StorageStats::default()

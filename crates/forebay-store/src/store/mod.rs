@@ -70,6 +70,13 @@ impl Store {
         &self.0.location
     }
 
+    /// Returns the location with the revision that it has now: the commit of a dataset of the Hugging Face Hub. Other
+    /// locations are returned as they are, without a request.
+    pub fn pinned(&self) -> Result<Location> {
+        let pinned = self.0.backend.pinned()?;
+        Ok(pinned.unwrap_or_else(|| self.0.location.clone()))
+    }
+
     /// All objects below `prefix`, sorted by key. `prefix` is empty or the key of a directory; if it has no objects, the
     /// result is empty. Listing a web server is an error.
     pub fn list(&self, prefix: &str) -> Result<Vec<Object>> {

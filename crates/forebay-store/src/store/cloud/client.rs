@@ -1,26 +1,32 @@
 //! The HTTP clients below `object_store`. Redirects are off in the underlying client.
 //!
 //! A request to a bucket carries a signature, a session token or a SAS in its query. Sent to the host of a redirect, it would
-//! disclose these credentials, so requests to buckets never follow redirects. Requests to web servers carry no
-//! credentials and follow up to five redirects, but to another origin only at a public address: otherwise a server could
-//! make this machine read addresses of its private network, such as the metadata of a cloud instance.
+//! disclose these credentials, so requests to buckets never follow redirects. Requests to web servers follow up to five
+//! redirects, but to another origin only without the token of the Hugging Face Hub, and at a public address: otherwise a
+//! server could make this machine read addresses of its private network, such as the metadata of a cloud instance.
 
 use super::exchange_log::EXCHANGE_LOG;
 use super::random;
+use http::HeaderMap;
 use object_store::client::{
     HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
 };
-use object_store::{ClientConfigKey, ClientOptions};
+use object_store::{ClientConfigKey, ClientOptions, HeaderValue};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use reqwest::{NoProxy, Proxy, Url};
+use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Maximum number of redirects that one request follows.
 const MAX_REDIRECTS: u32 = 5;
+/// How long the target of a redirect is used for other ranges. The Hub signs its targets for an hour.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+/// Maximum number of targets that are remembered; a repository should have less than 100,000 files.
+const MOST_TARGETS: usize = 100_000;
 /// Variables that name a proxy for `https://`.
 const PROXY_VARIABLES: [&str; 4] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
 /// Request headers that a redirected request keeps. None of them identifies the sender.
@@ -56,8 +62,17 @@ pub(super) struct Direct(reqwest::Client);
 
 impl Direct {
     pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
+        Self::authorized(options, None)
+    }
+
+    fn authorized(
+        options: &ClientOptions,
+        token: Option<&HeaderValue>,
+    ) -> object_store::Result<Self> {
         let resolver = Resolver(|_| true);
         let client = with_proxy(client_builder(options, resolver)?, options)?;
+        let token = token.map(|token| (http::header::AUTHORIZATION, token.clone()));
+        let client = client.default_headers(token.into_iter().collect());
         Ok(Self(client.build().map_err(failed)?))
     }
 }
@@ -73,7 +88,7 @@ impl HttpService for Direct {
     }
 }
 
-/// Sends requests without credentials, and follows redirects.
+/// Sends requests and follows redirects. Credentials, if there are any, go to the origin that the user named alone.
 #[derive(Debug)]
 pub(super) struct Following {
     /// For the origin that the user named.
@@ -83,9 +98,32 @@ pub(super) struct Following {
     admission: Admission,
     /// Whether a proxy is set, which resolves names itself, so that the resolved addresses cannot be checked here.
     has_proxy: bool,
+    /// The targets of redirects, by the URL that was asked for; `None` if each request asks again.
+    targets: Option<Mutex<HashMap<Url, Target>>>,
+}
+
+/// The URL that redirects led to.
+#[derive(Debug, Clone)]
+struct Target {
+    url: Url,
+    is_own: bool,
+    since: Instant,
 }
 
 impl Following {
+    /// A client of the Hugging Face Hub: requests to the origin that the user named have `token` as their `authorization`,
+    /// and redirects to the bytes of a file are used for several ranges, since the Hub limits requests.
+    pub(super) fn hub(
+        options: &ClientOptions,
+        token: Option<&HeaderValue>,
+    ) -> object_store::Result<Self> {
+        Ok(Self {
+            own: Direct::authorized(options, token)?,
+            targets: Some(Mutex::default()),
+            ..Self::new(options)?
+        })
+    }
+
     pub(super) fn new(options: &ClientOptions) -> object_store::Result<Self> {
         let proxy = options.get_config_value(&ClientConfigKey::ProxyUrl);
         let has_proxy = proxy.is_some()
@@ -109,7 +147,37 @@ impl Following {
             others: Direct(others.build().map_err(failed)?),
             admission,
             has_proxy,
+            targets: None,
         })
+    }
+
+    /// The remembered targets, if this request may use one.
+    fn targets(&self, method: &http::Method) -> Option<MutexGuard<'_, HashMap<Url, Target>>> {
+        let targets = self.targets.as_ref().filter(|_| method == "GET")?;
+        Some(
+            targets
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        )
+    }
+
+    /// Sends a request to the target of a redirect.
+    async fn ask(
+        &self,
+        method: &http::Method,
+        headers: &HeaderMap,
+        target: &Url,
+        is_own: bool,
+    ) -> Result<HttpResponse, HttpError> {
+        let mut next = HttpRequest::new(HttpRequestBody::empty());
+        *next.method_mut() = method.clone();
+        *next.headers_mut() = headers.clone();
+        *next.uri_mut() = (target.as_str().parse()).map_err(|error: http::uri::InvalidUri| {
+            HttpError::new(HttpErrorKind::Unknown, error)
+        })?;
+        let client = if is_own { &self.own } else { &self.others };
+        let _ = EXCHANGE_LOG.try_with(|notes| notes.asks(target.host_str().unwrap_or_default()));
+        client.call(next).await
     }
 
     /// The reason not to follow a redirect to `target`, which is at another origin.
@@ -138,11 +206,21 @@ impl HttpService for Following {
         let method = request.method().clone();
         let mut url = Url::parse(&request.uri().to_string())
             .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
-        let mut headers = http::HeaderMap::new();
+        let mut headers = HeaderMap::new();
         for name in KEPT_HEADERS {
             if let Some(value) = request.headers().get(name) {
                 headers.insert(name, value.clone());
             }
+        }
+        let asked = url.clone();
+        let known = self
+            .targets(&method)
+            .and_then(|targets| targets.get(&asked).cloned());
+        if let Some(known) = known.filter(|known| known.since.elapsed() < REMEMBERED_FOR)
+            && let Ok(answer) = self.ask(&method, &headers, &known.url, known.is_own).await
+            && (answer.status().is_success() || answer.status() == 416)
+        {
+            return Ok(answer);
         }
         let mut answer = self.own.call(request).await?;
         let mut is_own = true;
@@ -162,17 +240,10 @@ impl HttpService for Following {
             if !is_own && let Some(why) = self.refuse(&target) {
                 return Ok(not_followed(answer, why));
             }
-            let mut next = HttpRequest::new(HttpRequestBody::empty());
-            *next.method_mut() = method.clone();
-            *next.headers_mut() = headers.clone();
-            match target.as_str().parse() {
-                Ok(uri) => *next.uri_mut() = uri,
-                Err(_) => return Ok(not_followed(answer, "the URL it names is not valid")),
+            if target.as_str().parse::<http::Uri>().is_err() {
+                return Ok(not_followed(answer, "the URL it names is not valid"));
             }
-            let client = if is_own { &self.own } else { &self.others };
-            let _ =
-                EXCHANGE_LOG.try_with(|notes| notes.asks(target.host_str().unwrap_or_default()));
-            answer = match client.call(next).await {
+            answer = match self.ask(&method, &headers, &target, is_own).await {
                 Ok(next) => next,
                 Err(error) if is_refused_address(&error) => {
                     return Ok(not_followed(answer, NOT_PUBLIC));
@@ -180,6 +251,13 @@ impl HttpService for Following {
                 Err(error) => return Err(error),
             };
             url = target;
+        }
+        if let Some(mut targets) = self.targets(&method) {
+            targets.remove(&asked);
+            if answer.status().is_success() && url != asked && targets.len() < MOST_TARGETS {
+                let since = Instant::now();
+                targets.insert(asked, Target { url, is_own, since });
+            }
         }
         Ok(answer)
     }

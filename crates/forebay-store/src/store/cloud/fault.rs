@@ -28,7 +28,7 @@ pub(super) enum Fault {
 
 impl Fault {
     pub(super) fn read_only() -> Self {
-        Self::BadBytes("web servers are read only".to_owned())
+        Self::BadBytes("web servers and the Hugging Face Hub are read only".to_owned())
     }
 }
 
@@ -147,6 +147,33 @@ const EXPIRED_CODES: [&str; 4] = [
     "TokenRefreshRequired",
     "RequestExpired",
 ];
+/// Error codes of the Hugging Face Hub and of `hub`, each with its cause and its remedy.
+const HUB_CODES: [(&str, ErrorKind, &str, &str); 4] = [
+    (
+        "RepoNotFound",
+        ErrorKind::Refused,
+        "there is no such repository, or it is private",
+        "check its name; for a private one set HF_TOKEN, or run `hf auth login`",
+    ),
+    (
+        "GatedRepo",
+        ErrorKind::Denied,
+        "the repository is gated",
+        "accept its conditions on its page, then set HF_TOKEN, or run `hf auth login`",
+    ),
+    (
+        "RevisionNotFound",
+        ErrorKind::Refused,
+        "the repository has no such revision",
+        "a branch, a tag or a commit follows the @",
+    ),
+    (
+        "NoHub",
+        ErrorKind::BadAnswer,
+        "the answer is not that of a Hugging Face Hub",
+        "check the endpoint: HF_ENDPOINT names it",
+    ),
+];
 /// Stores refuse requests whose time differs by more than 15 minutes from theirs. A difference of half of that is not caused
 /// by a slow network.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(450);
@@ -233,6 +260,9 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     }
     if code.is_some_and(|code| CREDENTIAL_CODES.contains(&code)) {
         return denied(seen);
+    }
+    if let Some((_, kind, why, hint)) = HUB_CODES.iter().find(|row| code == Some(row.0)) {
+        return hinted(*kind, (*why).to_owned(), RetryPolicy::Never, Some(hint));
     }
     use object_store::Error as Store;
     match error {

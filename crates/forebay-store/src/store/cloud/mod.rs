@@ -10,6 +10,7 @@ mod environment;
 mod exchange_log;
 mod fault;
 mod google;
+mod hub;
 mod open;
 mod read;
 mod run;
@@ -334,6 +335,10 @@ impl Backend for Cloud {
         self.wait("delete", key, self.live()?.delete(key.to_owned()))
     }
 
+    fn pinned(&self) -> Result<Option<Location>> {
+        self.wait("look at", "", self.live()?.pinned())
+    }
+
     /// Returns the read counters of this process.
     fn stats(&self) -> StorageStats {
         let live = self.live.read().unwrap_or_else(|e| e.into_inner());
@@ -410,16 +415,17 @@ impl Live {
     }
 
     fn refuse_web(&self, op: &'static str, key: &str) -> Result<()> {
-        if !self.0.service.is_read_only() {
+        let is_list = op == "list";
+        if !self.0.service.is_read_only() || (is_list && self.0.service.lists()) {
             return Ok(());
         }
-        let (why, hint) = match op {
-            "list" => (
+        let (why, hint) = match is_list {
+            true => (
                 "web servers have no listings that a program can rely on",
                 "name a dataset's own directory: its manifest says what is there",
             ),
-            _ => (
-                "web servers are read only",
+            false => (
+                "web servers and the Hugging Face Hub are read only",
                 "write to a bucket or a local directory",
             ),
         };

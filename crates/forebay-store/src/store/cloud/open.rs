@@ -201,16 +201,11 @@ impl<'a> Opening<'a> {
         let client = connector
             .connect(&self.client_options())
             .map_err(|error| self.failed(&error))?;
-        let prefix = match service.is_read_only() {
-            // The path is part of the server's URL already.
-            true => Name::default(),
-            false => {
-                Name::parse(location.key().unwrap_or_default()).map_err(|_| Error::BadKey {
-                    key: location.key().unwrap_or_default().to_owned(),
-                    why: "object stores have no such names",
-                })?
-            }
-        };
+        let prefix = service.prefix(location);
+        let prefix = Name::parse(prefix).map_err(|_| Error::BadKey {
+            key: prefix.to_owned(),
+            why: "object stores have no such names",
+        })?;
         let bucket = format!(
             "{}://{} {}",
             location.scheme().unwrap_or_default(),
@@ -305,6 +300,7 @@ mod tests {
         match location.scheme() {
             Some("s3") => crate::store::cloud::s3::connect(opening),
             Some("gs") => crate::store::cloud::google::connect(opening),
+            Some("hf") => crate::store::cloud::hub::connect(opening),
             _ => crate::store::cloud::azure::connect(opening),
         }
     }
@@ -364,6 +360,8 @@ mod tests {
                     ("AZURE_STORAGE_ACCOUNT_KEY", "MARKED not base64"),
                 ],
             ),
+            ("hf://datasets/me/x", vec![("HF_TOKEN", "MARKED\u{e9}")]),
+            ("hf://datasets/me/x", vec![("HF_TOKEN", "MARKED")]),
             (
                 "gs://bucket/x",
                 vec![("GOOGLE_SERVICE_ACCOUNT_KEY", "{\"private_key\": \"MARKED\"")],

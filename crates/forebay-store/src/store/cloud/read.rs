@@ -4,7 +4,7 @@ use super::exchange_log::EXCHANGE_LOG;
 use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, TOKEN_NAME, metadata, runtime};
 use crate::store::object::plain_etag;
 use crate::store::{Listing, Object, Transfer};
-use crate::{AtomicFile, Durability, Error, Result};
+use crate::{AtomicFile, Durability, Error, Location, Result};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Name;
@@ -12,6 +12,7 @@ use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt a
 use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -30,6 +31,16 @@ pub(super) struct Head {
 }
 
 impl Live {
+    pub(super) async fn pinned(self) -> Result<Option<Location>> {
+        let operation = self.operation("look at", "", 0);
+        self.run(&operation, |_| {
+            let open = Arc::clone(&self.0);
+            async move { open.service.pinned(&open.location).await }
+        })
+        .await
+        .map_err(|failed| failed.into_error(&operation))
+    }
+
     /// Returns all objects below `prefix`, sorted by key.
     pub(super) async fn list(self, prefix: String) -> Result<Vec<Object>> {
         self.refuse_web("list", &prefix)?;

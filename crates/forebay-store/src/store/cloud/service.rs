@@ -1,7 +1,8 @@
-//! The trait of a service (S3, Google, Azure, web): the differences between their protocols.
+//! The trait of a service (S3, Google, Azure, the Hugging Face Hub, web): the differences between their protocols.
 
 use super::upload::Completion;
 use super::{Fault, Open};
+use crate::Location;
 use object_store::ObjectStore;
 use object_store::client::HttpRequest;
 use object_store::multipart::MultipartStore;
@@ -19,6 +20,21 @@ pub(super) trait Service: Send + Sync {
 
     fn is_read_only(&self) -> bool {
         self.multipart().is_none()
+    }
+
+    /// The part of the location's path that object names begin with.
+    fn prefix<'a>(&self, location: &'a Location) -> &'a str {
+        location.key().unwrap_or_default()
+    }
+
+    /// The location at the revision that it has now, if the service has revisions of all objects together.
+    async fn pinned(&self, _: &Location) -> std::result::Result<Option<Location>, Fault> {
+        Ok(None)
+    }
+
+    /// Whether the service has listings.
+    fn lists(&self) -> bool {
+        !self.is_read_only()
     }
 
     /// Whether a multipart upload has an explicit begin request that returns an upload id.

@@ -7,11 +7,11 @@ use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
 use md5::{Digest, Md5};
 use object_store::ClientOptions;
-use object_store::HeaderMap;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpRequestBody, HttpResponse,
     HttpResponseBody, HttpService,
 };
+use object_store::{HeaderMap, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -19,12 +19,14 @@ use std::time::{Duration, SystemTime};
 const ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// Creates HTTP clients that record requests and responses in the log.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Watched {
     /// For requests with credentials, which never follow a redirect.
     Bucket,
     /// For requests without credentials.
     Web,
+    /// For requests that have this `authorization` at the origin that the user named, and none at others.
+    Hub(Option<HeaderValue>),
 }
 
 impl HttpConnector for Watched {
@@ -32,6 +34,7 @@ impl HttpConnector for Watched {
         let client = match self {
             Self::Bucket => HttpClient::new(Direct::new(options)?),
             Self::Web => HttpClient::new(Following::new(options)?),
+            Self::Hub(token) => HttpClient::new(Following::hub(options, token.as_ref())?),
         };
         Ok(HttpClient::new(Watcher(client)))
     }
@@ -78,8 +81,11 @@ impl HttpService for Watcher {
         {
             let mut seen = notes.lock();
             seen.status = Some(status.as_u16());
+            // The Hugging Face Hub sends `RateLimit: "api";r=0;t=55` instead.
+            let limit = || text(headers, "ratelimit")?.split(";t=").nth(1);
             seen.retry_after = text(headers, "retry-after")
-                .and_then(|text| text.trim().parse().ok())
+                .or_else(limit)
+                .and_then(|text| text.split(';').next()?.trim().parse().ok())
                 .map(Duration::from_secs);
             // The date of a response from a cache (`age`) is the time when it was created.
             seen.clocks = text(headers, "date")
@@ -117,10 +123,14 @@ impl HttpService for Watcher {
         {
             let mut seen = notes.lock();
             let said = String::from_utf8_lossy(&body);
-            seen.code =
-                between(&said, "<Code>", "</Code>").or_else(|| json_string(&said, "reason"));
-            seen.message =
-                between(&said, "<Message>", "</Message>").or_else(|| json_string(&said, "message"));
+            // The Hugging Face Hub has them in headers.
+            let header = |name| text(&parts.headers, name).map(str::to_owned);
+            seen.code = between(&said, "<Code>", "</Code>")
+                .or_else(|| json_string(&said, "reason"))
+                .or_else(|| header("x-error-code"));
+            seen.message = between(&said, "<Message>", "</Message>")
+                .or_else(|| json_string(&said, "message"))
+                .or_else(|| header("x-error-message"));
         }
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
