@@ -7,6 +7,7 @@ use forebay_formats::Error as SourceError;
 use forebay_formats::records::{RecordFile, RecordFormat, RecordInput, RecordSplit, SourceFacts};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::schema::Schema;
+use forebay_store::Store;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -43,6 +44,11 @@ impl Source {
             ConvertSource::Records(format, input) => (*format, (**input).clone()),
         };
         input.read = options.read.clone();
+        if input.location.is_remote() {
+            let store = Store::open(&input.location, &input.read.store);
+            let pinned = store.and_then(|store| store.pinned());
+            input.location = pinned.map_err(SourceError::from)?;
+        }
         input.on_bad_record = options.on_bad.of_records();
         input.drop_features.clone_from(&options.drop_features);
         let source = format.open(&input)?;
