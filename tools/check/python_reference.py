@@ -19,7 +19,7 @@ import re
 import sys
 
 REFERENCE = pathlib.Path(__file__).resolve().parents[2] / "docs/python.md"
-ADAPTERS = ("torch", "jax", "tf", "ray", "metrics", "checkpoint")
+ADAPTERS = ("torch", "jax", "tf", "ray", "hf", "metrics", "checkpoint")
 # Public, and not in `__all__`, as they have the names of builtins.
 SHADOWS = ("TimeoutError", "open")
 DATASETS = ("open", "Dataset", "Record", "RandomAccessDataset")

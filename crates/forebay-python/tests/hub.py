@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.server
 import itertools
@@ -36,6 +37,7 @@ class Repository:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # Header and body in one packet: a second one would wait for an acknowledgement.
     server: Hub
 
     def log_message(self, *_: object) -> None:
@@ -67,6 +69,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.bytes_of(*self.server.blobs[parts[1]])
         is_api = parts[0] == "api"
         parts = parts[1:] if is_api else parts
+        if parts[:2] == ["repos", "create"]:
+            asked = json.loads(sent)
+            name = f"{asked.get('organization', 'me')}/{asked['name']}"
+            made = {"url": f"{self.server.url}/datasets/{name}"}
+            if name in self.server.repositories:
+                return self.send(409, json.dumps(made).encode(), {})
+            self.server.repositories[name] = Repository("private" if asked.get("private") else "public")
+            self.server.repositories[name].commit({})
+            return self.json(made)
+        if parts[0] == "validate-yaml":
+            return self.json({"errors": [], "warnings": []})
+        if parts[0] == "whoami-v2":
+            return self.json({"name": "me", "type": "user", "orgs": []})
         if parts[0] != "datasets":
             return self.fail(404, "EntryNotFound")
         name = "/".join(parts[1:3])
@@ -91,11 +106,30 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if call == "paths-info":
             wanted = urllib.parse.parse_qs(sent.decode()).get("paths", [])
             return self.json([entry for entry in entries(files) if entry["path"] in wanted])
+        if call in ("preupload", "commit") and not is_known:
+            return self.fail(403, "Forbidden")
+        if call == "preupload":
+            asked = json.loads(sent)["files"]
+            return self.json({"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in asked]})
+        if call == "commit":
+            return self.commit(repository, revision, sent)
         if call == "tree":
             if self.server.spoil is not None:
                 return self.json(self.server.spoil(self.path))
             return self.tree(files, path, query)
         return self.fail(404, "EntryNotFound")
+
+    def commit(self, repository: Repository, branch: str, sent: bytes) -> None:
+        files = dict(repository.commits[repository.branches[branch]])
+        for line in sent.splitlines():
+            operation = json.loads(line)
+            value = operation["value"]
+            if operation["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif operation["key"] == "deletedFile":
+                del files[value["path"]]
+        name = repository.commit(files, branch)
+        self.json({"commitOid": name, "commitUrl": f"{self.server.url}/datasets/x/y/commit/{name}", "hookOutput": ""})
 
     def tree(self, files: dict[str, bytes], path: str, query: dict[str, str]) -> None:
         prefix = f"{path}/" if path else ""

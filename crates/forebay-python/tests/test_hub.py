@@ -180,6 +180,43 @@ def test_a_token_opens_private_and_gated_repositories(
         refused("cp", url, tmp_path / "x", "--anonymous", *options)
 
 
+def test_a_push_is_read_back(
+    hub: Hub, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    script = "import forebay, sys; print(forebay.hf.push(sys.argv[1], 'me/new', shards=int(sys.argv[2])))"
+
+    def push(shards: int) -> subprocess.CompletedProcess[str]:
+        # The endpoint is read when the package is imported.
+        return subprocess.run([sys.executable, "-c", script, str(packed["indexed"]), str(shards)], capture_output=True, text=True)
+
+    done = push(3)
+    assert done.returncode == 1 and "huggingface_hub.errors." in done.stderr, done.stderr
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    for shards in (3, 2):
+        done = push(shards)
+        assert done.returncode == 0, done.stderr
+        url = done.stdout.strip()
+        repository = hub.repositories["me/new"]
+        assert url == f"hf://datasets/me/new@{repository.branches['main']}"
+        names = [f"data/train-{shard:05}-of-{shards:05}.parquet" for shard in range(shards)]
+        assert sorted(repository.commits[repository.branches["main"]]) == ["README.md", *names]
+        run("convert", url, tmp_path / str(shards), "--format", "indexed")
+        assert equal(epoch(tmp_path / str(shards)), epoch(packed["indexed"]))
+    card = repository.commits[repository.branches["main"]]["README.md"].decode()
+    assert "| train | 42 | 42 |" in card and "left out: none" in card
+    assert 'datasets.load_dataset("me/new")' in card
+    # A card of the user's own stays.
+    repository.commit(repository.commits[repository.branches["main"]] | {"README.md": b"# Mine\n"})
+    assert push(2).returncode == 0
+    assert repository.commits[repository.branches["main"]]["README.md"] == b"# Mine\n"
+
+
+def test_a_push_writes_parquet_alone() -> None:
+    with pytest.raises(forebay.OptionError, match="writes Parquet files"):
+        forebay.hf.push("packed", "me/new", format="indexed")
+
+
 def test_a_renamed_repository_is_found(hub: Hub, files: Files) -> None:
     hub.renamed["old/name"] = "me/pictures"
     assert sorted(run("ls", "--recursive", "hf://datasets/old/name").split()) == sorted(files)

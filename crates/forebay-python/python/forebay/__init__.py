@@ -10,6 +10,7 @@
 - `Mapped` puts Python functions of yours between a loader and the trainer.
 - `forebay.torch`, `forebay.jax` and `forebay.tf` have loaders that give their tensors, on the device.
 - `forebay.ray` packs, reads, writes and serves on a Ray cluster.
+- `forebay.hf` pushes datasets to the Hugging Face Hub.
 - `forebay.metrics` gives the waits of loaders to Prometheus.
 - `forebay.integrations` has callbacks that save the loader in checkpoints of Hugging Face and Keras.
 - `forebay.checkpoint` saves on a fast disk, and drains into a store behind the training.
@@ -151,6 +152,7 @@ TorchBatch.__module__ = "forebay.torch"
 
 if TYPE_CHECKING:
     from forebay import checkpoint as checkpoint
+    from forebay import hf as hf
     from forebay import integrations as integrations
     from forebay import jax as jax
     from forebay import metrics as metrics
@@ -209,7 +211,7 @@ else:  # A checker would take every misspelt name for a module.
         "_writer": "Writer WriteSummary",
     }
     _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
-    _SUBMODULES = ("checkpoint", "integrations", "jax", "metrics", "ray", "tf", "torch")
+    _SUBMODULES = ("checkpoint", "hf", "integrations", "jax", "metrics", "ray", "tf", "torch")
 
     def __getattr__(name: str) -> object:
         if name in _SUBMODULES:
