@@ -1,0 +1,120 @@
+"""Checkpoints of `torch.distributed.checkpoint` through the staging area: its own state comes back, on any number of ranks."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import forebay
+from conftest import forebay_command
+from forebay import checkpoint
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+CheckpointException = pytest.importorskip("torch.distributed.checkpoint.api").CheckpointException
+from forebay.integrations.dcp import StorageReader, StorageWriter  # noqa: E402
+
+RUNS = pathlib.Path(__file__).parent / "dcp_runs.py"
+KILLS = 200 if "FOREBAY_TEST_FULL" in os.environ else 6
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def staging(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("FOREBAY_STAGING", os.fspath(tmp_path / "fast"))
+    return tmp_path / "fast"
+
+
+def state() -> dict[str, Any]:
+    return {"model": {"w": torch.arange(5000.0).reshape(50, 100), "b": torch.ones(3)}, "step": 7, "name": "first"}
+
+
+def empty() -> dict[str, Any]:
+    return {"model": {"w": torch.zeros(50, 100), "b": torch.zeros(3)}, "step": 0, "name": ""}
+
+
+def is_equal(found: dict[str, Any]) -> bool:
+    expected = state()
+    same = all(torch.equal(found["model"][name], expected["model"][name]) for name in ("w", "b"))
+    return same and (found["step"], found["name"]) == (7, "first")
+
+
+@pytest.mark.parametrize("way", ["save", "async_save"])
+def test_a_state_comes_back(tmp_path: pathlib.Path, way: str) -> None:
+    place = f"{tmp_path}/run/step-1"
+    writer = StorageWriter(keep=2, metadata={"loader": 3})
+    done = getattr(dcp, way)(state(), storage_writer=writer, checkpoint_id=place)
+    if way == "async_save":
+        done.result()
+    assert checkpoint.latest(f"{tmp_path}/run") == place
+    assert checkpoint.metadata(place) == {"loader": 3}
+    checkpoint.wait(60)
+    for stage in (None, tmp_path / "another machine"):
+        found = empty()
+        dcp.load(found, storage_reader=StorageReader(place, stage=stage))
+        assert is_equal(found)
+    # The files are torch's own.
+    assert forebay_command("export", place, tmp_path / "files").returncode == 0
+    found = empty()
+    dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "files"))
+    assert is_equal(found)
+
+
+def test_a_state_goes_to_a_store_and_back(tmp_path: pathlib.Path, s3_endpoint: str) -> None:
+    options = {"endpoint": s3_endpoint, "region": "us-east-1", "aws_access_key_id": "k", "aws_secret_access_key": "s"}
+    writer = StorageWriter("s3://bucket/dcp/step-1", storage_options=options)
+    dcp.save(state(), storage_writer=writer)
+    checkpoint.wait(60)
+    found = empty()
+    dcp.load(found, storage_reader=StorageReader("s3://bucket/dcp/step-1", storage_options=options, stage=tmp_path / "empty"))
+    assert is_equal(found)
+
+
+def test_a_save_that_fails_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    class Unsavable:
+        def __reduce__(self) -> Any:
+            raise ValueError("this cannot be saved")
+
+    writer = StorageWriter()
+    with pytest.raises(CheckpointException, match="this cannot be saved"):
+        dcp.save(state() | {"bad": Unsavable()}, storage_writer=writer, checkpoint_id=f"{tmp_path}/run/step-1")
+    assert checkpoint.latest(f"{tmp_path}/run") is None and checkpoint.pending() == []
+    dcp.save(state(), storage_writer=writer, checkpoint_id=f"{tmp_path}/run/step-2")
+    assert checkpoint.latest(f"{tmp_path}/run") == f"{tmp_path}/run/step-2"
+
+
+def test_what_cannot_be_loaded_says_why(tmp_path: pathlib.Path, staging: pathlib.Path) -> None:
+    with pytest.raises(CheckpointException, match="no complete checkpoint|there is no checkpoint"):
+        dcp.load(empty(), storage_reader=StorageReader(f"{tmp_path}/run/step-1"))
+    checkpoint.save(b"other", f"{tmp_path}/run/step-2").wait(60)
+    with pytest.raises(CheckpointException, match="did not save it"):
+        dcp.load(empty(), storage_reader=StorageReader(f"{tmp_path}/run/step-2"))
+    dcp.save(state(), storage_writer=StorageWriter(), checkpoint_id=f"{tmp_path}/run/step-3")
+    checkpoint.wait(60)
+    (file,) = (tmp_path / "run" / "step-3").rglob("*.distcp")
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+    with pytest.raises(CheckpointException, match=re.escape(file.name)):
+        dcp.load(empty(), storage_reader=StorageReader(f"{tmp_path}/run/step-3", stage=tmp_path / "empty"))
+
+
+def test_ranks_without_collectives_are_refused() -> None:
+    with pytest.raises(forebay.OptionError, match="use_collectives"):
+        StorageWriter().set_up_storage_writer(True, use_collectives=False)
+
+
+def test_ranks_reshard_and_kills_lose_no_step(tmp_path: pathlib.Path) -> None:
+    done = subprocess.run([sys.executable, str(RUNS), str(tmp_path), str(KILLS)], capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    said = done.stdout.splitlines()
+    assert said[:3] == ["save: 2 ranks", "load: 1 ranks", "load: 3 ranks"] and said[3].startswith(f"{KILLS} kills")
+    (info,) = checkpoint.list(f"{tmp_path}/ranks")
+    assert info.world_size == 2 and info.stored
