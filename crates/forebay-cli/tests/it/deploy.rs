@@ -143,7 +143,7 @@ fn configurations_of_the_overlays_are_valid() {
             });
         let file = root.join("CONFIG.toml");
         std::fs::write(&file, config).unwrap();
-        let mut arguments = vec!["serve", text(&file), "--check"];
+        let mut arguments = vec!["serve", text(&file), "--dry-run"];
         arguments.extend(security.iter().map(String::as_str));
         let ran = run(arguments).done();
         for part in [

@@ -210,12 +210,12 @@ shuffle = true
 fn a_configuration_has_datasets_and_jobs() {
     let (dir, file) = configured(JOBS);
     std::fs::write(dir.path().join("tokens"), "marked-0123456789 small\n").unwrap();
-    let checked = run(["serve", text(&file), "--check"]).done();
+    let checked = run(["serve", text(&file), "--dry-run"]).done();
     for part in ["/pictures", "/small", "/encoded", "2 ranks of 4 samples"] {
         assert!(checked.stdout.contains(part), "{}", checked.stdout);
     }
     // Flags win over the file.
-    let ran = run(["serve", text(&file), "--check", "--max-connections", "7"]).done();
+    let ran = run(["serve", text(&file), "--dry-run", "--max-connections", "7"]).done();
     assert!(
         ran.stdout.contains("at most 7 connections"),
         "{}",
@@ -324,7 +324,7 @@ fn a_configuration_that_is_wrong_says_where() {
     let refused = |config: &str, texts: &[&str]| {
         let (dir, file) = configured(config);
         std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
-        let ran = run(["serve", text(&file), "--check"]);
+        let ran = run(["serve", text(&file), "--dry-run"]);
         assert!(ran.code == 1 || ran.code == 2, "{}", ran.stderr);
         ran.explains("error: ", texts);
         ran.stderr
@@ -365,7 +365,7 @@ fn several_datasets_and_half_of_tls() {
         "serve",
         text(&root),
         text(&other),
-        "--check",
+        "--dry-run",
         "--listen",
         "127.0.0.1:0",
     ];
@@ -564,7 +564,7 @@ fn one_job_by_flags() {
         "-otransform={ kind = \"eval\", resize = 64, crop = 56 }",
         "-oweight=2.5",
     ];
-    let check = ["serve", text(&root), "--check", "--listen", "127.0.0.1:0"];
+    let check = ["serve", text(&root), "--dry-run", "--listen", "127.0.0.1:0"];
     let ran = run(check.iter().chain(&job)).done();
     for part in [
         "/trial",
@@ -604,7 +604,7 @@ fn one_job_by_flags() {
     .explains("error: ", &["weight is 0"]);
     let (dir, file) = configured(JOBS);
     std::fs::write(dir.path().join("tokens"), "marked-0123456789\n").unwrap();
-    run(["serve", text(&file), "--check", "--job", "trial"])
+    run(["serve", text(&file), "--dry-run", "--job", "trial"])
         .code(2)
         .explains("error: ", &["--job trial", "CONFIG.toml"]);
 }
@@ -638,7 +638,7 @@ fn synthetic_datasets_and_empty_batches_are_served() {
             [8, 224, 224, 3]
         );
     }
-    let ran = run(["serve", "synthetic://imagenet?lateny=5ms", "--check"]).code(2);
+    let ran = run(["serve", "synthetic://imagenet?lateny=5ms", "--dry-run"]).code(2);
     ran.explains("error: ", &["lateny"]);
     assert!(
         ran.stderr.contains("did you mean latency"),

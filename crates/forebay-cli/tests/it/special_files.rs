@@ -138,7 +138,7 @@ fn small_inputs_may_come_through_a_pipe() {
     ])
     .done();
     let script =
-        r#"exec "$0" serve "$1" --check --token-file <(echo 0123456789abcdef0123456789abcdef)"#;
+        r#"exec "$0" serve "$1" --dry-run --token-file <(echo 0123456789abcdef0123456789abcdef)"#;
     let mut command = Command::new("bash");
     command
         .args(["-c", script])

@@ -127,8 +127,8 @@ def serve(
     if num_cpus <= 0:
         raise OptionError(f"option num_cpus is {num_cpus}: expected more than 0, as a server decodes")
     count("port", port, 1, "the same one after a restart")
-    if taken := {"listen", "check"} & options.keys():
-        raise OptionError(f"{min(taken)}: servers listen on the addresses of their nodes, from port= on: leave it out")
+    if "listen" in options:
+        raise OptionError("listen: servers listen on the addresses of their nodes, from port= on: leave it out")
     path = everywhere(dataset)
     name = name or os.path.basename(path.partition("?")[0].rstrip("/"))
     words = [f"--name={name}", *words_of("serve", options)]

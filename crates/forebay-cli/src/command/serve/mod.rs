@@ -47,7 +47,7 @@ Examples:
   forebay serve shards/ --name imagenet --listen 127.0.0.1:0     any free port
   forebay serve shards/ --job resnet50 -o batch_size=256 -o world_size=8 -o transform=train
   forebay serve \"synthetic://imagenet?records=1000000\"          no storage at all
-  forebay serve CONFIG.toml --check                              check everything and exit
+  forebay serve CONFIG.toml --dry-run                            check everything and exit
   forebay serve shards/ --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem --token-file tokens
   python3 -c 'import forebay; loader = forebay.Loader(\"forebay://127.0.0.1:7070/shards\", split=\"train\")'")]
 pub(crate) struct Args {
@@ -69,8 +69,8 @@ pub(crate) struct Args {
     admin_listen: Option<SocketAddr>,
 
     /// Check and print everything that would be served, and exit
-    #[arg(long)]
-    check: bool,
+    #[arg(short = 'n', long)]
+    dry_run: bool,
 
     /// Certificate chain in PEM; read again when the file changes
     #[arg(long, value_name = "FILE", help_heading = "Security")]
@@ -149,14 +149,14 @@ fn size_or_none(text: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
-    let check = args.check;
+    let dry_run = args.dry_run;
     let decided = Decided::new(args, console)?;
     for warning in decided.warnings() {
         console.warning(warning);
     }
     let observer = log::printer(console, decided.log_format);
     let (server, entries) = decided.server(observer)?;
-    if check {
+    if dry_run {
         return checked(&decided, &server, &entries, console);
     }
     let address = server.local_addr();
@@ -227,7 +227,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// Prints the datasets, jobs and settings, for `--check`.
+/// Prints the datasets, jobs and settings, for `--dry-run`.
 fn checked(
     decided: &Decided,
     server: &Server,
@@ -250,7 +250,7 @@ fn checked(
         &CheckSummary {
             command: "serve",
             exit_code: 0,
-            check: true,
+            dry_run: true,
         },
     );
     Ok(Outcome::Done)
@@ -347,7 +347,7 @@ impl Serving {
 struct CheckSummary {
     command: &'static str,
     exit_code: i32,
-    check: bool,
+    dry_run: bool,
 }
 
 #[derive(Serialize)]

@@ -126,7 +126,6 @@ pub(super) fn bring(
     area: &Path,
     options: &StoreOptions,
     bandwidth: Option<u64>,
-    patience: Duration,
     console: &Console,
 ) -> Result<Drained, Failure> {
     let mut drained = Drained::default();
@@ -151,7 +150,7 @@ pub(super) fn bring(
             rest.extend(more.iter().cloned());
             found.extend(more);
         }
-        rest.retain(|saved: &Saved| settle(saved, patience, &mut drained, console));
+        rest.retain(|saved: &Saved| settle(saved, &mut drained, console));
         let moved = found.iter().map(Saved::moved).sum();
         bar.update(moved, found.len() as u64, "checkpoints", moved);
         if interrupt.is_asked() {
@@ -182,7 +181,7 @@ pub(super) fn bring(
 }
 
 /// Returns whether the upload of a checkpoint is still in progress. If it has ended or is given up, reports the result.
-fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Console) -> bool {
+fn settle(saved: &Saved, drained: &mut Drained, console: &Console) -> bool {
     let place = saved.location();
     let failure = match saved.outcome() {
         Some(Ok(())) => {
@@ -192,7 +191,7 @@ fn settle(saved: &Saved, patience: Duration, drained: &mut Drained, console: &Co
             return false;
         }
         Some(Err(error)) => error,
-        None => match saved.given_up_after(patience) {
+        None => match saved.given_up_after(super::PATIENCE) {
             Some(error) => error,
             None if saved.error().is_none() && !saved.missing_ranks().is_empty() => {
                 console.warning(format!(

@@ -1,7 +1,6 @@
 //! `forebay stage`: the packed files of a staging area.
 
 use std::path::Path;
-use std::time::Duration;
 
 use forebay_staging::{AreaOptions, AreaStatus, StagingArea};
 use forebay_store::{Cancel, Limiter, StoreOptions};
@@ -94,7 +93,6 @@ pub(super) fn recover(
     area: &Path,
     store: &StoreOptions,
     bandwidth: Option<u64>,
-    patience: Duration,
     console: &Console,
 ) -> Result<(u64, u64), Failure> {
     if Files::look(area)?.left() == (0, 0) {
@@ -103,7 +101,7 @@ pub(super) fn recover(
     let mut options = AreaOptions::new(area);
     options.store = store.clone();
     options.limiter = Some(Limiter::new(bandwidth));
-    options.patience = patience;
+    options.patience = super::PATIENCE;
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let moved = StagingArea::recover(&options, &cancel);
     if cancel.is_cancelled() {

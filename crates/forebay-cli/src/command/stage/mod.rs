@@ -13,17 +13,21 @@ use serde::Serialize;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::show;
-use crate::quantity::{self, parse_duration, parse_size};
+use crate::quantity::{self, parse_size};
 use crate::store_args::StoreArgs;
 use checkpoints::Checkpoints;
 use files::Files;
+
+/// Time of failing uploads after which a drain ends.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// List or upload what a staging area holds: checkpoints and packed shards
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 The staging area is a directory on a fast local disk, where checkpoints and packed shards wait for
 their upload. Those of a process that was killed stay there, and the next process with the same
-staging area uploads them. --drain does so without a training.
+staging area uploads them. --drain does so without a training. Where uploads fail for 5 minutes, it
+ends, and the rest stays staged.
 
 Examples:
   forebay stage
@@ -40,10 +44,6 @@ pub(crate) struct Args {
     /// With --drain: maximum bytes per second of all uploads
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "drain")]
     bandwidth: Option<u64>,
-
-    /// With --drain: time of failing uploads after which to stop; the rest stays staged
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration, requires = "drain")]
-    patience: Duration,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -135,13 +135,13 @@ fn status(area: &Path, console: &Console) -> Result<Outcome, Failure> {
 
 fn drain(area: &Path, args: &Args, console: &Console) -> Result<Outcome, Failure> {
     let options = args.store.options();
-    let files = files::recover(area, &options, args.bandwidth, args.patience, console);
+    let files = files::recover(area, &options, args.bandwidth, console);
     if let Err(failure) = &files
         && failure.is_interruption()
     {
         return files.map(|_| Outcome::Done);
     }
-    let drained = checkpoints::bring(area, &options, args.bandwidth, args.patience, console)?;
+    let drained = checkpoints::bring(area, &options, args.bandwidth, console)?;
     let (count, bytes, failed) = match files {
         Ok((count, bytes)) => (count, bytes, drained.failure),
         Err(failure) => (0, 0, Some(failure)),
