@@ -42,7 +42,7 @@ def stub(function: object) -> str:
         if option := options.get(parameter.name):
             choices = ", ".join(f'"{choice}"' for choice in option.choices)
             annotation = f"Literal[{choices}] | None" if choices else "_Value"
-            annotation = {"switch": "bool", "values": "_Value | Iterable[str]"}.get(option.kind, annotation)
+            annotation = {"switch": "bool", "values": "_Value | Iterable[_Value]"}.get(option.kind, annotation)
             name = option.name
         lines.append(f"    {name}: {annotation}" + ("" if default is parameter.empty else " = ...") + ",")
     doc = inspect.getdoc(function).replace("\\", "\\\\").replace("\n", "\n    ")

@@ -75,6 +75,49 @@ impl Contents {
         }
     }
 
+    /// Opens the shards of one split, or of all if none is named; `is_one` asks for one.
+    pub(crate) fn shards_of(
+        &self,
+        split: Option<&str>,
+        is_one: bool,
+    ) -> Result<Vec<SplitShards>, Failure> {
+        match self {
+            Self::Dataset(dataset) if is_one || split.is_some() => {
+                let split = self.choose_split(dataset, split)?;
+                Ok(vec![(
+                    Some(split.name().to_owned()),
+                    split.shards().to_vec(),
+                )])
+            }
+            _ => self.no_split(split).and_then(|()| self.shards()),
+        }
+    }
+
+    /// Returns the stored label of a class, given by its name, its title or the label itself, which is all that a shard has.
+    pub(crate) fn class_label(&self, name: &str) -> Result<i64, Failure> {
+        let (classes, first) = match self {
+            Self::Dataset(dataset) => (
+                &dataset.manifest().classes[..],
+                dataset.manifest().label_base,
+            ),
+            Self::Shard(_) => (&[] as &[_], 0),
+        };
+        let mut all = classes.iter();
+        let at = all.position(|class| class.name == name || class.title() == name);
+        let last = first + classes.len() as i64;
+        let is_known = |label: &i64| classes.is_empty() || (first..last).contains(label);
+        let label = at.map(|at| first + at as i64);
+        let label = label.or_else(|| name.parse().ok().filter(is_known));
+        label.ok_or_else(|| {
+            let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+            Failure::new(format!(
+                "{} has no class {name:?}: it has {}",
+                show(&self.path()),
+                counted_choices(&names)
+            ))
+        })
+    }
+
     /// Finds a record by its number in the split.
     pub(crate) fn by_index(&self, split: Option<&str>, index: u64) -> Result<Located, Failure> {
         match self {
@@ -152,13 +195,7 @@ impl Contents {
     ) -> Result<forebay_shard::Split, Failure> {
         let names: Vec<&str> = dataset.splits().collect();
         let name = match (name, names.as_slice()) {
-            (Some(name), _) => find_split(name, names.iter().copied()).ok_or_else(|| {
-                Failure::new(format!(
-                    "{} has no split {name:?}: it has {}",
-                    show(dataset.root()),
-                    counted_choices(&names)
-                ))
-            })?,
+            (Some(name), _) => named_split(dataset, name)?,
             (None, [only]) => only,
             (None, []) => {
                 return Err(Failure::new(format!(
@@ -200,6 +237,18 @@ impl Contents {
             failure.hint("its index knows no keys: name the record by its number")
         }
     }
+}
+
+/// Returns the name of a split of this name.
+pub(crate) fn named_split<'a>(dataset: &'a Dataset, name: &str) -> Result<&'a str, Failure> {
+    find_split(name, dataset.splits()).ok_or_else(|| {
+        let names: Vec<&str> = dataset.splits().collect();
+        Failure::usage(format!(
+            "{} has no split {name:?}: it has {}",
+            show(dataset.root()),
+            counted_choices(&names)
+        ))
+    })
 }
 
 /// Returns the title of a label's class; the label counts from 0.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -40,10 +41,32 @@ def test_a_notebook_shows_the_page_until_it_is_closed(packed: Packed) -> None:
     view.close()
 
 
-def test_a_contact_sheet_is_a_picture(packed: Packed) -> None:
-    sheet = forebay.open(packed["tfrecord"]).split("train").view(contact_sheet=True)
+def columns_and_rows(sheet: forebay.View) -> tuple[float, float]:
+    """The columns and rows of a sheet, by its size."""
     picture = sheet._repr_png_()
     assert picture is not None and picture.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", picture[16:24])
+    return (width - 10) / 234, (height - 10) / 300
+
+
+def test_a_contact_sheet_is_a_picture(packed: Packed) -> None:
+    dataset = forebay.open(packed["tfrecord"])
+    train = dataset.split("train")
+    sheet = train.view(contact_sheet=True)
+    assert columns_and_rows(sheet) == (7, 6)
+    for chosen, places in [
+        (dataset.view(contact_sheet=True, class_=train.classes[:2]), (7, 4)),
+        (dataset.view(contact_sheet=True, indices=[30, 2, 7]), (3, 1)),
+        (train[5:10].view(contact_sheet=True), (5, 1)),
+        (train[::-2].view(contact_sheet=True), (7, 3)),
+    ]:
+        assert columns_and_rows(chosen) == places
+    with pytest.raises(forebay.CommandError, match='has no class "cat"'):
+        dataset.view(contact_sheet=True, class_="cat")
+    with pytest.raises(forebay.OptionError, match="indices 42: there are 42 records"):
+        dataset.view(contact_sheet=True, indices=42)
+    with pytest.raises(forebay.OptionError, match="expected records of one split"):
+        train[5:5].view(contact_sheet=True)
     assert sheet.url is None and sheet._repr_html_() is None
     assert repr(sheet) == "<forebay.View: a contact sheet>"
     sheet.close()

@@ -261,15 +261,76 @@ fn inspect_shows_dataset_and_shards() {
             .sum();
         assert_eq!(sizes, source_images().len() as u64);
 
-        let sheet = root.with_file_name("sheet.png");
-        run(["inspect", text(&root), "--contact-sheet", text(&sheet)]).done();
-        let png = forebay_image::probe(&fs::read(&sheet).unwrap(), &Default::default()).unwrap();
-        assert!(png.width > 160 && png.height > 160, "{png:?}");
-
         let shard = first_shard(&root);
         let one = run(["inspect", text(&shard), "--json"]).done().summary();
         assert!(one["records"].as_u64().unwrap() > 0, "{one}");
         run(["inspect", text(&shard)]).done();
+    }
+}
+
+#[test]
+fn contact_sheets_have_the_chosen_images() {
+    for format in FORMATS {
+        let (dir, root) = packed(format, &["--shards", "2"]);
+        let list = dir.path().join("indices.json");
+        fs::write(&list, "[7, 0,\n3]").unwrap();
+        let sheet = dir.path().join("sheet.png");
+        let inspect = |source: &Path, options: &[&str]| {
+            let args = ["inspect", text(source), "--contact-sheet", text(&sheet)];
+            run(args.iter().chain(options))
+        };
+        // Tiles are 234 pixels wide and 300 high: an image, its key, class and number.
+        for (options, columns, rows) in [
+            (vec![], 10, 6),
+            (vec!["--split", "validation"], 4, 3),
+            (vec!["--split", "val", "--indices", "3"], 1, 1),
+            (vec!["--split", "train", "--indices", "0-9,3"], 4, 3),
+            (vec!["--split", "train", "--indices", text(&list)], 3, 1),
+            (vec!["--class", "n02782093"], 5, 2),
+            (vec!["--split", "val", "--class", "n02782093,2"], 2, 2),
+        ] {
+            inspect(&root, &options).done();
+            let png = fs::read(&sheet).unwrap();
+            let png = forebay_image::probe(&png, &Default::default()).unwrap();
+            let size = (10 + columns * 234, 10 + rows * 300);
+            assert_eq!((png.width, png.height), size, "{options:?}");
+        }
+        for (options, error) in [
+            (
+                vec!["--split", "test"],
+                "no split \"test\": it has train, validation",
+            ),
+            (
+                vec!["--indices", "0"],
+                "has several splits: train, validation",
+            ),
+            (vec!["--class", "cat"], "has no class \"cat\": it has n0"),
+            (
+                vec!["--split", "val", "--indices", "12"],
+                "--indices 12: there are 12 records, numbered from 0",
+            ),
+            (
+                vec!["--split", "val", "--indices", "3-1"],
+                "--indices 3-1: expected a number, a range such as 20-29, or a file",
+            ),
+            (
+                vec!["--split", "val", "--indices", "gone.json"],
+                "--indices gone.json: expected",
+            ),
+            (
+                vec!["--split", "train", "--indices", "0", "--class", "1,2,3"],
+                "none of the chosen records of",
+            ),
+        ] {
+            let ran = inspect(&root, &options);
+            assert!([1, 2].contains(&ran.code), "{options:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains(error), "{options:?}: {}", ran.stderr);
+        }
+        let shard = first_shard(&root);
+        inspect(&shard, &["--class", "1", "--indices", "0-5"]).done();
+        let ran = inspect(&shard, &["--split", "train"]).code(2);
+        assert!(ran.stderr.contains("--split goes with a dataset"));
+        run(["inspect", text(&root), "--class", "1"]).code(2);
     }
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
 import os
 import re
 import subprocess
@@ -42,8 +43,8 @@ class _Option:
 
     def __init__(self, flag: str, kind: str, help: str, default: str, choices: list[str]) -> None:
         self.flag, self.kind, self.help, self.default, self.choices = flag, kind, help, default, choices
-        # `from` is a word of the language.
-        self.name = "from_" if flag == "from" else flag.replace("-", "_")
+        # `from` and `class` are words of the language.
+        self.name = f"{flag}_" if keyword.iskeyword(flag) else flag.replace("-", "_")
 
     def words(self, value: Any) -> Iterable[str]:
         """Its words on the command line."""
@@ -51,7 +52,7 @@ class _Option:
             if not isinstance(value, bool):
                 raise OptionError(f"{self.name}: expected True or False, found {value!r}")
             return [f"--{self.flag}"] if value else []
-        several = self.kind == "values" and not isinstance(value, str | os.PathLike)
+        several = self.kind == "values" and isinstance(value, Iterable) and not isinstance(value, str | os.PathLike)
         return [f"--{self.flag}={os.fspath(one) if isinstance(one, os.PathLike) else one}" for one in (value if several else [value])]
 
 

@@ -140,7 +140,7 @@ def convert_files(
     class_order: _Value = ...,
     classes: _Value = ...,
     codec: _Value = ...,
-    drop_feature: _Value | Iterable[str] = ...,
+    drop_feature: _Value | Iterable[_Value] = ...,
     format: Literal["tfrecord", "indexed", "arrayrecord", "mds", "webdataset", "parquet", "safetensors", "npz", "hdf5", "lmdb", "zarr"] | None = ...,
     from_: Literal["dataset", "arrayrecord", "tfrecord", "litdata", "mds", "webdataset", "parquet", "coco", "voc", "openimages", "list", "safetensors", "npz", "hdf5", "lmdb", "zarr"] | None = ...,
     image_feature: _Value = ...,
@@ -294,8 +294,11 @@ def inspect(
     *,
     progress: Progress = ...,
     storage_options: Mapping[str, str] | None = ...,
+    class_: _Value | Iterable[_Value] = ...,
     contact_sheet: _Value = ...,
     deep: bool = ...,
+    indices: _Value | Iterable[_Value] = ...,
+    split: _Value = ...,
     staging: _Value = ...,
 ) -> Summary:
     """Describe a dataset, a shard, files of another tool, or a checkpoint, as `forebay inspect`.
@@ -309,10 +312,16 @@ def inspect(
         and "bytes", about ten times a second.
     storage_options : dict of str to str, optional
         How a store is reached; see `open`.
+    class_ : str or sequence of str, optional
+        With contact_sheet: only these classes, by name or label.
     contact_sheet : optional
-        Write a PNG with images from all over the dataset, each with its class.
+        Write a PNG with images from all over the dataset, each with its key, class and number.
     deep : bool, default False
         Read every record: sizes, formats and dimensions of the images themselves.
+    indices : str or sequence of str, optional
+        With contact_sheet: only these records, in this order: numbers in the split and ranges such as 3,20-29, or files of them, such as `forebay view` exports.
+    split : optional
+        With contact_sheet: only this split.
     staging : optional
         For a checkpoint: the staging area from which it is uploaded [default: ~/.cache/forebay/stage].
 
@@ -339,7 +348,7 @@ def index(
     allow_no_image: bool = ...,
     class_order: _Value = ...,
     classes: _Value = ...,
-    drop_feature: _Value | Iterable[str] = ...,
+    drop_feature: _Value | Iterable[_Value] = ...,
     from_: Literal["dataset", "arrayrecord", "tfrecord", "litdata", "mds", "webdataset", "parquet", "coco", "voc", "openimages", "list", "safetensors", "npz", "hdf5", "lmdb", "zarr"] | None = ...,
     image_feature: _Value = ...,
     jobs: _Value = ...,

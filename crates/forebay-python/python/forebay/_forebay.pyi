@@ -395,7 +395,8 @@ class Dataset:
     ) -> View:
         """Show the samples in a page, as `forebay view`: in a notebook below the cell, elsewhere at `View.url`.
 
-        The page has all splits, also for a part of the dataset. It ends with `View.close`, a `with` block, or this process.
+        The page has all splits, also for a part of the dataset; a contact sheet has the part alone. The page ends with
+        `View.close`, a `with` block, or this process.
 
         Parameters
         ----------
@@ -406,7 +407,8 @@ class Dataset:
         storage_options : dict of str to str, optional
             How a store is reached; see `open`.
         **options
-            Of `forebay view`: `option` and `listen`.
+            Of `forebay view`: `option` and `listen`. For a contact sheet: `class_`, a class or several, and `indices`, numbers in
+            the split.
 
         Returns
         -------

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forebay._command import child, run, words_of
-from forebay._errors import CommandError
+from forebay._errors import CommandError, OptionError
 from forebay._options import count
 
 
@@ -60,6 +60,8 @@ class View:
 
 def view(
     path: str,
+    splits: list[str],
+    part: tuple[int, int, int] | None,
     *,
     height: int = 800,
     contact_sheet: bool = False,
@@ -69,6 +71,13 @@ def view(
     """See `Dataset.view`."""
     count("height", height, 100, "so that samples can be seen")
     if contact_sheet:
+        if len(splits) == 1:
+            options.setdefault("split", splits[0])
+        if part:
+            start, step, length = part
+            if len(splits) > 1 or not length:
+                raise OptionError("contact_sheet=True: expected records of one split, as split(name)[:100] has")
+            options.setdefault("indices", f"{start}-{start + length - 1}" if step == 1 else range(start, start + step * length, step))
         with tempfile.TemporaryDirectory() as directory:
             picture = os.path.join(directory, "sheet.png")
             run("inspect", (path,), False, storage_options, {"contact_sheet": picture, **options})

@@ -359,7 +359,8 @@ impl PyDataset {
 
     /// Show the samples in a page, as `forebay view`: in a notebook below the cell, elsewhere at `View.url`.
     ///
-    /// The page has all splits, also for a part of the dataset. It ends with `View.close`, a `with` block, or this process.
+    /// The page has all splits, also for a part of the dataset; a contact sheet has the part alone. The page ends with
+    /// `View.close`, a `with` block, or this process.
     ///
     /// Parameters
     /// ----------
@@ -370,7 +371,8 @@ impl PyDataset {
     /// storage_options : dict of str to str, optional
     ///     How a store is reached; see `open`.
     /// **options
-    ///     Of `forebay view`: `option` and `listen`.
+    ///     Of `forebay view`: `option` and `listen`. For a contact sheet: `class_`, a class or several, and `indices`, numbers in
+    ///     the split.
     ///
     /// Returns
     /// -------
@@ -384,7 +386,12 @@ impl PyDataset {
     #[pyo3(signature = (**options))]
     fn view(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<PyAny>> {
         let view = py.import("forebay._view")?.getattr("view")?;
-        view.call((self.path(),), options).map(Bound::unbind)
+        let Cut { start, step, len } = self.view.cut;
+        let is_part = self.view.cut != View::new(Arc::clone(&self.view.splits)).cut;
+        let numbers = is_part.then_some((start, step, len));
+        let splits: Vec<&str> = self.view.splits.iter().map(Split::name).collect();
+        let view = view.call((self.path(), splits, numbers), options);
+        view.map(Bound::unbind)
     }
 
     fn __len__(&self) -> usize {

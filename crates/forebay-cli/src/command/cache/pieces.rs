@@ -9,10 +9,11 @@ use forebay_loader::Options;
 use forebay_loader::plan::{EpochPlan, PlanOptions};
 use forebay_options::{TransformSpec, Transforms};
 use forebay_shard::dataset::sidecar_path;
-use forebay_shard::{Dataset, Shard, ShardFormat, Split, find_split};
+use forebay_shard::{Dataset, Shard, ShardFormat, Split};
 
 use crate::command::loader_option_args::LoaderOptionArgs;
-use crate::failure::{Failure, counted_choices};
+use crate::contents::named_split;
+use crate::failure::Failure;
 use crate::paint::printable;
 
 /// Size of a piece in storage order, in bytes.
@@ -59,7 +60,7 @@ pub(super) fn pieces(
     plan: &PlanArgs,
     block_bytes: u64,
 ) -> Result<Vec<Piece>, Failure> {
-    let split = split.map(|name| choose_split(dataset, name)).transpose()?;
+    let split = split.map(|name| named_split(dataset, name)).transpose()?;
     if let Some(source) = &dataset.manifest().source {
         return Err(Failure::new(format!(
             "the dataset has mapped shards: its records are in {}",
@@ -77,16 +78,6 @@ pub(super) fn pieces(
         }
         _ => Ok(stored(dataset, split)),
     }
-}
-
-fn choose_split<'a>(dataset: &'a Dataset, name: &str) -> Result<&'a str, Failure> {
-    find_split(name, dataset.splits()).ok_or_else(|| {
-        let names: Vec<&str> = dataset.splits().collect();
-        Failure::usage(format!(
-            "there is no split {name:?}: it has {}",
-            counted_choices(&names)
-        ))
-    })
 }
 
 /// Returns the shards of a split, or of all splits, in storage order. The index file of a shard comes before the shard.

@@ -32,6 +32,8 @@ Examples:
   forebay inspect shards/
   forebay inspect shards/ --deep
   forebay inspect shards/ --contact-sheet images.png
+  forebay inspect shards/ --contact-sheet cats.png --split train --class cat,lynx
+  forebay inspect shards/ --contact-sheet worst.png --split train --indices indices.json
   forebay inspect shards/train-00000-of-00004 --json
   forebay inspect s3://bucket/shards
   forebay inspect parquet/                    files of another tool: splits, columns, sizes
@@ -45,9 +47,8 @@ pub(crate) struct Args {
     #[arg(long)]
     deep: bool,
 
-    /// Write a PNG with images from all over the dataset, each with its class
-    #[arg(long, value_name = "FILE")]
-    contact_sheet: Option<PathBuf>,
+    #[command(flatten)]
+    sheet: sheet::SheetArgs,
 
     #[command(flatten)]
     area: AreaArgs,
@@ -66,7 +67,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let tfrecords = || Some((RecordFormat::TFRECORD, local_tfrecords(&args.path)?));
     let found = foreign_source(paths, None, &foreign, &store).ok();
     if let Some((format, input)) = found.and_then(|found| found.or_else(tfrecords)) {
-        if args.deep || args.contact_sheet.is_some() {
+        if args.deep || args.sheet.contact_sheet.is_some() {
             return Err(Failure::usage(format!(
                 "{} is read without --deep and --contact-sheet",
                 format.title()
@@ -104,9 +105,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         images: images.as_ref(),
     };
     findings.print(console);
-    if let Some(path) = &args.contact_sheet {
-        sheet::write(path, &contents, &splits, console)?;
-    }
+    args.sheet.write(&contents, console)?;
     findings.event(console);
     Ok(if images.is_some_and(|images| images.unreadable > 0) {
         Outcome::SomeUnreadable
