@@ -17,8 +17,18 @@ const MAX_TWINS: usize = 50;
 /// Facts about the source as a whole.
 pub(super) fn summary(catalog: &Catalog) -> Value {
     let source = &catalog.source;
-    let mut counts = catalog.table.snapshot().class_counts();
-    let class = |label: i64, records: u64| json!({"label": label, "title": source.class_title(label), "records": records});
+    let snapshot = catalog.table.snapshot();
+    let mut counts = snapshot.class_counts();
+    let boxes = snapshot.box_counts();
+    for label in boxes.keys().filter_map(|label| i32::try_from(*label).ok()) {
+        counts.entry(label).or_insert(0);
+    }
+    let class = |label: i64, records: u64| {
+        let boxes = boxes.get(&label).copied().unwrap_or(0);
+        json!({"label": label, "title": source.class_title(label), "records": records, "boxes": boxes})
+    };
+    let mut columns = catalog.columns.iter();
+    let box_column = columns.find(|column| column.column_type == ColumnType::Boxes);
     let labels = (source.label_base..).take(source.classes.len().min(MAX_CLASSES));
     let mut classes: Vec<Value> = labels
         .map(|label| {
@@ -42,6 +52,7 @@ pub(super) fn summary(catalog: &Catalog) -> Value {
         "splits": splits.collect::<Vec<_>>(),
         "classes": classes,
         "columns": catalog.columns.iter().map(|column| &column.name).collect::<Vec<_>>(),
+        "boxes": box_column.map(|column| &column.name),
         "findings": source.findings,
         "progress": catalog.progress(),
     })

@@ -1,5 +1,6 @@
 //! Fills the table: first with what indexes and listings say, then by reading all records, in the background.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -176,13 +177,14 @@ impl Catalog {
         let part = self.source.part(u64::from(known.first)).ok()?;
         let (mut facts, mut keys) = (Vec::new(), Texts::default());
         let mut columns: Vec<Texts> = self.columns.iter().map(|_| Texts::default()).collect();
+        let mut boxes = BTreeMap::new();
         let start = u64::from(known.first) - part.records.start;
         part.scan(start..start + known.facts.len() as u64, &mut |record| {
             if known.keys.bytes.is_empty() {
                 keys.push(record.map_or(b"", |record| &record.key), &self.text_bytes);
             }
             let of = known.facts[facts.len()];
-            facts.push(examiner.examine(self, record.ok(), of, &mut columns));
+            facts.push(examiner.examine(self, record.ok(), of, &mut columns, &mut boxes));
             self.records_read.fetch_add(1, Ordering::Relaxed);
             self.wanted.load(Ordering::Relaxed)
         });
@@ -199,6 +201,7 @@ impl Catalog {
                 false => Arc::clone(&known.keys),
             },
             columns,
+            boxes,
             is_read: true,
         })
     }
@@ -235,17 +238,24 @@ impl Examiner {
         }
     }
 
-    /// Adds to `facts` what a record says, and appends the values of its columns. `None` is a record that cannot be read.
+    /// Adds to `facts` what a record says, appends the values of its columns, and counts its boxes by label. `None` is a record
+    /// that cannot be read.
     fn examine(
         &mut self,
         catalog: &Catalog,
         record: Option<&Record>,
         mut facts: Facts,
         columns: &mut [Texts],
+        counts: &mut BTreeMap<i64, u64>,
     ) -> Facts {
         let example = record.and_then(|record| ExampleView::parse(&record.bytes).ok());
         for (column, texts) in catalog.columns.iter().zip(columns) {
             let value = example.and_then(|example| column.read(example).ok().flatten());
+            if let Some(ColumnValue::Boxes { labels, .. }) = &value {
+                labels
+                    .iter()
+                    .for_each(|label| *counts.entry(*label).or_default() += 1);
+            }
             let title = |label| catalog.source.class_title(label);
             let text = value.map(|value| values::text(&value, title));
             texts.push(text.unwrap_or_default().as_bytes(), &catalog.text_bytes);

@@ -74,6 +74,8 @@ pub(super) struct Chunk {
     pub(super) keys: Arc<Texts>,
     /// The values of each column that queries can search; empty until the records were read.
     pub(super) columns: Vec<Texts>,
+    /// The number of boxes of each label; empty until the records were read.
+    pub(super) boxes: BTreeMap<i64, u64>,
     pub(super) is_read: bool,
 }
 
@@ -153,6 +155,15 @@ impl Snapshot {
             *counts.entry(label).or_insert(0) += 1;
         }
         counts.into_iter().collect()
+    }
+
+    /// Returns the number of boxes of each label.
+    pub(super) fn box_counts(&self) -> BTreeMap<i64, u64> {
+        let mut counts = BTreeMap::new();
+        for (label, count) in self.chunks.iter().flat_map(|chunk| &chunk.boxes) {
+            *counts.entry(*label).or_default() += count;
+        }
+        counts
     }
 }
 

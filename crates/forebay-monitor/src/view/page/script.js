@@ -406,18 +406,29 @@ function choices(select, items) {
   if (items.some(([value]) => value === before)) select.value = before;
 }
 
+// Where samples have no labels, classes are those of their boxes.
+const areOfBoxes = () => summary.boxes !== null && !summary.classes.some((one) => one.records);
+
 function classes() {
+  const ofBoxes = areOfBoxes();
+  const isChosen = (one) => (ofBoxes ? $("column").value === summary.boxes && $("value").value === one.title : chosenClass === one.label);
   const part = $("class-name").value.toLowerCase();
   const found = summary.classes.filter((one) => one.title.toLowerCase().includes(part));
   const shown = found.slice(0, 200);
   $("classes").replaceChildren(...shown.map((one) => {
     const button = el("button");
     button.type = "button";
-    button.setAttribute("aria-pressed", one.label === chosenClass);
-    button.append(el("span", "name", one.title), el("span", "number", whole.format(one.records)));
+    button.setAttribute("aria-pressed", isChosen(one));
+    button.append(el("span", "name", one.title), el("span", "number", whole.format(ofBoxes ? one.boxes : one.records)));
     button.addEventListener("click", () => {
-      chosenClass = chosenClass === one.label ? null : one.label;
-      for (const other of $("classes").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button && chosenClass !== null);
+      const isNew = !isChosen(one);
+      if (ofBoxes) {
+        $("column").value = summary.boxes;
+        $("value").value = isNew ? one.title : "";
+      } else {
+        chosenClass = isNew ? one.label : null;
+      }
+      for (const other of $("classes").querySelectorAll("button")) other.setAttribute("aria-pressed", other === button && isNew);
       search();
     });
     const item = el("li");
@@ -475,7 +486,8 @@ async function describe() {
   choices($("split"), splits.length > 1 ? [["", "all splits"], ...splits] : [["", splits.length ? splits[0][1] : "none"]]);
   choices($("column"), summary.columns.map((name) => [name, name]));
   $("column-filter").hidden = !summary.columns.length;
-  $("classes-panel").hidden = !summary.classes.some((one) => one.records);
+  $("classes-panel").hidden = !summary.classes.some((one) => one.records || one.boxes);
+  say($("classes-title"), areOfBoxes() ? "Classes of boxes" : "Classes");
   classes();
   $("findings-panel").hidden = !summary.findings.length;
   $("findings").replaceChildren(...summary.findings.map((finding) => el("li", "", finding)));

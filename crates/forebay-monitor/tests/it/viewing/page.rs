@@ -75,6 +75,35 @@ fn the_viewer_works_with_the_keyboard_alone() {
 }
 
 #[test]
+fn classes_of_boxes_are_listed_where_samples_have_none() {
+    let Some((viewed, mut page)) = opened() else {
+        return;
+    };
+    page.resize(1280, 900, false);
+    page.go(&viewed.viewer.url());
+    page.wait("document.querySelector('#state').textContent === 'all records read'");
+    page.wait("document.querySelectorAll('.tile').length === 26 && summary.classes[1].boxes > 0");
+    // As of a source whose samples have no labels.
+    page.number("(summary.classes.forEach((one) => { one.records = 0; }), classes(), 1)");
+    let dog = "[...document.querySelectorAll('#classes button')].find((button) => button.innerText.startsWith('dog'))";
+    assert_eq!(
+        page.text(&format!("{dog}.querySelector('.number').textContent")),
+        "2"
+    );
+    for (count, pressed) in [("2 of 26 samples", "true"), ("26 samples", "false")] {
+        page.number(&format!("({dog}.click(), 1)"));
+        page.wait(&format!(
+            "document.querySelector('#count').textContent === '{count}'"
+        ));
+        assert_eq!(
+            page.text(&format!("{dog}.getAttribute('aria-pressed')")),
+            pressed
+        );
+    }
+    assert!(page.complaints().is_empty(), "{:#?}", page.complaints());
+}
+
+#[test]
 fn screen_readers_find_names_for_everything() {
     let Some((viewed, mut page)) = opened() else {
         return;
