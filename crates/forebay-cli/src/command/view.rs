@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use forebay_monitor::{ViewOptions, ViewSource, Viewer};
-use forebay_pack::{Cancel, PackOptions, RecordFormat};
+use forebay_pack::{Cancel, OnBadRecord, PackOptions, RecordFormat};
 use forebay_store::{Location, StoreOptions};
 use serde_json::json;
 
@@ -83,24 +83,33 @@ fn open(path: &Path, foreign: &ForeignArgs, store: &StoreOptions) -> Result<View
     let sources = [path.to_owned()];
     let tfrecords = || Some((RecordFormat::TFRECORD, tfrecords_of(path, is_shard)?));
     let found = foreign_source(&sources, None, foreign, store)?;
-    if let Some((format, input)) = found.or_else(tfrecords) {
+    if let Some((format, mut input)) = found.or_else(tfrecords) {
         let records = format.open(&input);
         let columns = records
             .as_ref()
             .map_or(1, |read| read.facts.columns().columns().len());
         // An archive with nothing but images may have directories of classes, and lists beside them.
-        let may_be_images = path.is_file() && columns == 1;
-        let images = may_be_images.then(|| images(path, foreign, store).ok());
-        return match images.flatten() {
-            Some(images) => Ok(images),
-            None => Ok(ViewSource::records(format, path, records?)),
+        if !(path.is_file() && columns == 1) {
+            return Ok(ViewSource::records(format, path, records?));
+        }
+        // Lists of classes are no images.
+        input.on_bad_record = OnBadRecord::Skip;
+        let all = || Some(ViewSource::records(format, path, format.open(&input).ok()?));
+        return match images(path, foreign, store, all) {
+            Ok(images) => Ok(images),
+            Err(_) => Ok(ViewSource::records(format, path, records?)),
         };
     }
-    images(path, foreign, store)
+    images(path, foreign, store, || None)
 }
 
-/// Opens images that are not packed.
-fn images(path: &Path, foreign: &ForeignArgs, store: &StoreOptions) -> Result<ViewSource, Failure> {
+/// Opens images that are not packed; see [`ViewSource::images`].
+fn images(
+    path: &Path,
+    foreign: &ForeignArgs,
+    store: &StoreOptions,
+    stream: impl FnOnce() -> Option<ViewSource>,
+) -> Result<ViewSource, Failure> {
     // Nothing is written, so the destination is never used.
     let mut options = PackOptions::new(Location::parse(path)?, Path::new("."));
     let records = foreign.records();
@@ -108,7 +117,7 @@ fn images(path: &Path, foreign: &ForeignArgs, store: &StoreOptions) -> Result<Vi
     options.classes = records.classes;
     options.class_order = Some(records.class_order);
     options.src_store = store.clone();
-    Ok(ViewSource::images(&options, &Cancel::new())?)
+    Ok(ViewSource::images(&options, &Cancel::new(), stream)?)
 }
 
 /// Returns whether there is a dataset or a single shard at a path or URL.

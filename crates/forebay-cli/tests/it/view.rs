@@ -119,8 +119,11 @@ fn every_kind_of_source_shows_the_same_samples() {
     let path = |name: &str| temp.path().join(name);
     let (packed, tfrecord, archive) = (path("packed"), path("tfrecord"), path("images.tar"));
     let from = images();
-    let tar = ["-cf", text(&archive), "-C", text(&from), "."];
-    assert!(Command::new("tar").args(tar).status().unwrap().success());
+    let compressed = path("images.tar.gz");
+    for (flag, to) in [("-cf", &archive), ("-czf", &compressed)] {
+        let tar = [flag, text(to), "-C", text(&from), "."];
+        assert!(Command::new("tar").args(tar).status().unwrap().success());
+    }
     let pack = ["pack", "-q", text(&images())].map(str::to_owned);
     for (to, format) in [(&packed, "indexed"), (&tfrecord, "tfrecord")] {
         let more = [text(to), "--format", format, "--label-base", "0"].map(str::to_owned);
@@ -133,6 +136,7 @@ fn every_kind_of_source_shows_the_same_samples() {
         tfrecord,
         packed.join("train-00000-of-00001.fbs"),
         archive.clone(),
+        compressed.clone(),
     ];
     for format in ["webdataset", "mds"] {
         let to = path(format);
@@ -150,10 +154,14 @@ fn every_kind_of_source_shows_the_same_samples() {
     for source in &sources {
         let viewer = Viewer::start(text(source));
         let shown = rows(&viewer);
-        // A shard has no names of classes.
+        // A compressed archive is read in its order: the keys are whole paths. A shard has no names of classes.
         let is_shard = source.extension().is_some_and(|end| end == "fbs");
         for row in &shown {
-            let same = expected.iter().find(|other| other.0 == row.0);
+            let key = match source == &compressed {
+                true => row.0.split_once('/').unwrap().1,
+                false => &row.0,
+            };
+            let same = expected.iter().find(|other| other.0 == key);
             let same = same.unwrap_or_else(|| panic!("{}: {row:?}", source.display()));
             assert_eq!(row.2, same.2, "{}", source.display());
             assert!(is_shard || row.1 == same.1, "{}: {row:?}", source.display());
@@ -219,6 +227,12 @@ fn boxes_of_coco_are_drawn() {
     viewer.wait_read();
     let record = viewer.json("api/record?number=0");
     assert_eq!(record["boxes"][0]["title"], "cat", "{record}");
+    let summary = viewer.json("api/summary");
+    let cats = serde_json::json!({"label": record["boxes"][0]["label"], "title": "cat", "records": 0, "boxes": 1});
+    assert!(
+        summary["classes"].as_array().unwrap().contains(&cats),
+        "{summary}"
+    );
     let sides: Vec<f64> = serde_json::from_value(record["boxes"][0]["sides"].clone()).unwrap();
     for (side, expected) in sides.iter().zip([0.1, 0.1, 0.6, 0.6]) {
         assert!((side - expected).abs() < 1e-5, "{sides:?}");

@@ -1,11 +1,13 @@
 //! Images that are not packed yet: files of a directory, members of archives, objects of a store.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_formats::images::{OpenSource, SourceArchive};
-use forebay_pack::{Cancel, Census, Error, PackOptions, SourceError, SplitCensus};
+use forebay_pack::{Census, Error, SourceError, SplitCensus};
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 
 use super::record::{EachKnown, Record};
@@ -24,17 +26,38 @@ pub(super) struct ImageFiles {
     pub(super) split: usize,
 }
 
-/// Lists the images of a source, and opens it.
-pub(super) fn open(options: &PackOptions, cancel: &Cancel) -> Result<Arc<OpenImages>, Error> {
-    let census = Census::take(options, &(), cancel)?;
+/// Returns whether a source is compressed as a whole, so that its images can be read in order only.
+pub(super) fn is_stream(census: &Census) -> bool {
     let mut archives = census.archives().iter();
-    if archives.any(SourceArchive::is_compressed_stream) {
+    archives.any(SourceArchive::is_compressed_stream)
+}
+
+/// Opens the listed images.
+pub(super) fn open(census: Census) -> Result<Arc<OpenImages>, Error> {
+    if is_stream(&census) {
         let what = "it is compressed as a whole, so its images are read in order only: decompress it first, or pack it and view the dataset";
         return Err(SourceError::source(census.src(), what).into());
     }
     let dirs = census.splits().iter().map(|split| split.dir());
     let files = OpenSource::open(census.src(), dirs, census.archives())?;
     Ok(Arc::new(OpenImages { census, files }))
+}
+
+/// Returns the labels of the listed images, by their paths in the source.
+pub(super) fn labels(census: &Census) -> HashMap<Vec<u8>, u32> {
+    let mut labels = HashMap::new();
+    for split in census.splits() {
+        let dir = Path::new(OsStr::from_bytes(split.dir()));
+        for entry in split.iter() {
+            let path = dir.join(OsStr::from_bytes(&entry.key()));
+            labels.extend(
+                entry
+                    .class
+                    .map(|label| (path.into_os_string().into_vec(), label)),
+            );
+        }
+    }
+    labels
 }
 
 impl ImageFiles {

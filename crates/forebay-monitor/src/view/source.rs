@@ -2,12 +2,13 @@
 //!
 //! Each record is an encoded `tensorflow.Example`, whatever the source. Nothing is copied: a record is read when it is needed.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use forebay_formats::records::{RecordFile, RecordFormat, RecordSource};
-use forebay_pack::{Cancel, ClassName, Finding, PackOptions, escape};
+use forebay_pack::{Cancel, Census, ClassName, Finding, PackOptions, escape};
 use forebay_shard::example::{RecordFeatures, feature_kinds};
 use forebay_shard::manifest::{Account, ClassEntry};
 use forebay_shard::schema::FeatureEntry;
@@ -56,7 +57,8 @@ pub(super) struct Part {
 #[derive(Debug)]
 enum Body {
     Shard(Box<Shard>),
-    File(Box<dyn RecordFile>),
+    /// With the labels of records by their keys, where the records have none.
+    File(Box<dyn RecordFile>, Arc<HashMap<Vec<u8>, u32>>),
     Images(ImageFiles),
 }
 
@@ -100,7 +102,7 @@ impl ViewSource {
             let files = split.files.into_iter();
             source.add(
                 &split.name,
-                files.map(|file| (file.records(), Body::File(file))),
+                files.map(|file| (file.records(), Body::File(file, Arc::default()))),
             );
         }
         source.set_classes(&facts.classes, facts.label_base);
@@ -112,28 +114,54 @@ impl ViewSource {
         source
     }
 
-    /// Lists the images of the directory, archives or store that these options name. Nothing is packed.
+    /// Lists the images of the directory, archives or store that these options name. Nothing is packed. An archive that is
+    /// compressed as a whole can be read in order only: `stream` gives its records, which then get the labels.
     ///
     /// # Errors
-    /// If the source has no images, or cannot be read at any position.
-    pub fn images(options: &PackOptions, cancel: &Cancel) -> forebay_pack::Result<Self> {
-        let opened = images::open(options, cancel)?;
-        let mut source = Self::new(&options.src, "images that are not packed");
-        for (split, census) in opened.census.splits().iter().enumerate() {
-            let opened = Arc::clone(&opened);
-            let files = Body::Images(ImageFiles { opened, split });
-            source.add(census.name(), std::iter::once((census.len(), files)));
-        }
+    /// If the source has no images, or cannot be read at any position and `stream` gives nothing.
+    pub fn images(
+        options: &PackOptions,
+        cancel: &Cancel,
+        stream: impl FnOnce() -> Option<Self>,
+    ) -> forebay_pack::Result<Self> {
+        let census = Census::take(options, &(), cancel)?;
         let entry = |class: &ClassName| ClassEntry {
             name: escape(&class.name),
             text: class.text.clone(),
         };
-        let classes: Vec<ClassEntry> = opened.census.classes().iter().map(entry).collect();
+        let classes: Vec<ClassEntry> = census.classes().iter().map(entry).collect();
+        let findings = census.findings().map(|finding| finding.to_string());
+        let warnings = census.warnings().iter().cloned();
+        let findings = warnings.chain(findings).take(MAX_FINDINGS).collect();
+        let streamed = images::is_stream(&census).then(stream).flatten();
+        let mut source = match streamed {
+            Some(mut source) => {
+                let labels = Arc::new(images::labels(&census));
+                for part in &mut source.parts {
+                    if let Body::File(_, of) = &mut part.body {
+                        *of = Arc::clone(&labels);
+                    }
+                }
+                if let ([shown], [_, _, ..]) = (&mut source.splits[..], census.splits()) {
+                    // The order of the archive mixes splits.
+                    shown.name.clear();
+                }
+                source
+            }
+            None => {
+                let mut source = Self::new(&options.src, "images that are not packed");
+                let opened = images::open(census)?;
+                for (split, census) in opened.census.splits().iter().enumerate() {
+                    let opened = Arc::clone(&opened);
+                    let files = Body::Images(ImageFiles { opened, split });
+                    source.add(census.name(), std::iter::once((census.len(), files)));
+                }
+                source.infer_schema();
+                source
+            }
+        };
+        source.findings = findings;
         source.set_classes(&classes, 0);
-        source.infer_schema();
-        let findings = opened.census.findings().map(|finding| finding.to_string());
-        let warnings = opened.census.warnings().iter().cloned();
-        source.findings = warnings.chain(findings).take(MAX_FINDINGS).collect();
         Ok(source)
     }
 
@@ -263,7 +291,7 @@ impl Part {
                 add(all.end, b"");
                 keys.map_err(text)
             }
-            Body::File(file) => {
+            Body::File(file, _) => {
                 all.for_each(|at| each(file.record_bytes(at), None, b""));
                 Ok(())
             }
@@ -310,14 +338,15 @@ impl Part {
                     Ok(true)
                 })
             }
-            Body::File(file) => {
+            Body::File(file, labels) => {
                 let inner = file.unchecked().filter(|_| !checked);
                 let mut reader = inner.unwrap_or(&**file).read(range).map_err(text)?;
                 Box::new(move |record| {
                     let Some(next) = reader.next_record().map_err(text)? else {
                         return Ok(false);
                     };
-                    record.label = next.label;
+                    let label = || labels.get(next.key).copied().map(i64::from);
+                    record.label = next.label.or_else(label);
                     record.bytes.clear();
                     record.bytes.extend_from_slice(next.bytes);
                     record.key.clear();
@@ -380,7 +409,7 @@ impl Part {
                     Err(_) => format!("{}: record {at}", path.display()),
                 }
             }
-            Body::File(file) => format!("{}: record {at}", file.path().display()),
+            Body::File(file, _) => format!("{}: record {at}", file.path().display()),
             Body::Images(files) => files.place(at),
         }
     }

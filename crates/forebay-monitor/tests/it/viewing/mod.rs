@@ -517,7 +517,7 @@ fn other_addresses_need_the_token() {
 fn images_are_shown_before_packing() {
     let pictures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/images");
     let options = PackOptions::new(pictures.as_path(), Path::new("."));
-    let source = ViewSource::images(&options, &Cancel::new()).unwrap();
+    let source = ViewSource::images(&options, &Cancel::new(), || None).unwrap();
     let viewer = start(source);
     let json = |path: &str| -> Value {
         let answer = get(viewer.addr(), path, "localhost");
