@@ -4,12 +4,9 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use axum::Router;
-use axum::extract::{Path, Query as Parameters, Request, State};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, COOKIE, HeaderValue, LOCATION, SET_COOKIE,
-};
+use axum::extract::{Path, Query as Parameters, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_DISPOSITION, HeaderValue};
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use forebay_options::LoaderOptions;
@@ -21,12 +18,10 @@ use super::describe;
 use super::picture;
 use super::query::{self, LastResult, Query, Selection};
 use super::scan::Catalog;
-use crate::web::{JSON, Page, headers, local_only};
+use crate::web::{JSON, Page, headers};
 
 /// Maximum number of records in an answer.
 const MAX_PAGE: usize = 1000;
-/// Start of the name of the cookie that holds the token; the session follows, since all viewers of a host share cookies.
-const COOKIE_START: &str = "forebay_view_";
 /// Header of requests that change something. Pages from elsewhere cannot send it without asking.
 const CHANGE_HEADER: &str = "x-forebay-view";
 
@@ -53,7 +48,6 @@ pub(super) struct ViewState {
     pub(super) loader: LoaderOptions,
     /// Part of the address of pictures, since browsers keep them and another source may have the same numbers.
     pub(super) session: String,
-    pub(super) token: Option<String>,
 }
 
 type Shared = State<Arc<ViewState>>;
@@ -79,8 +73,7 @@ struct Asked {
 }
 
 pub(super) fn router(state: Arc<ViewState>) -> Router {
-    let is_local = state.token.is_none();
-    let router = Router::new()
+    Router::new()
         .route("/", get(|| async { PAGE.response() }))
         .route("/api/summary", get(summary))
         .route("/api/progress", get(progress))
@@ -90,41 +83,7 @@ pub(super) fn router(state: Arc<ViewState>) -> Router {
         .route("/api/export", get(export))
         .route("/api/scan", post(scan))
         .route("/picture/{kind}", get(picture))
-        .route_layer(middleware::from_fn_with_state(Arc::clone(&state), admit))
-        .with_state(state);
-    match is_local {
-        true => router.layer(middleware::from_fn(local_only)),
-        false => router,
-    }
-}
-
-/// Admits requests that have the token, if one is needed. The address with the token, which the command prints, sets a cookie.
-async fn admit(State(state): Shared, request: Request, next: Next) -> Response {
-    let Some(token) = &state.token else {
-        return next.run(request).await;
-    };
-    let is_equal = |given: &str, wanted: &str| {
-        let (given, wanted) = (given.as_bytes(), wanted.as_bytes());
-        aws_lc_rs::constant_time::verify_slices_are_equal(given, wanted).is_ok()
-    };
-    let kept = format!("{COOKIE_START}{}={token}", state.session);
-    let is_admitted = {
-        let cookies = request.headers().get_all(COOKIE).iter();
-        let cookies = cookies.filter_map(|cookies| cookies.to_str().ok());
-        let mut cookies = cookies.flat_map(|cookies| cookies.split(';'));
-        cookies.any(|cookie| is_equal(cookie.trim(), &kept))
-    };
-    let query = request.uri().query().unwrap_or_default();
-    if is_admitted {
-        next.run(request).await
-    } else if request.uri().path() == "/" && is_equal(query, &format!("token={token}")) {
-        let cookie = format!("{kept}; HttpOnly; SameSite=Lax; Path=/");
-        let to = [(LOCATION, "/".to_owned()), (SET_COOKIE, cookie)];
-        (StatusCode::SEE_OTHER, to).into_response()
-    } else {
-        let text = "open the address that `forebay view` printed, with its token\n";
-        (StatusCode::UNAUTHORIZED, text).into_response()
-    }
+        .with_state(state)
 }
 
 fn bad(what: impl ToString) -> (StatusCode, String) {

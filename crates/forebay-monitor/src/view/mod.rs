@@ -25,7 +25,7 @@ use forebay_options::LoaderOptions;
 use forebay_server::{Error, Result};
 use tokio::sync::Semaphore;
 
-use crate::web::{Deadlines, HEADER_TIMEOUT, Listening};
+use crate::web::{Access, Deadlines, HEADER_TIMEOUT, Listening};
 use api::ViewState;
 use query::LastResult;
 use scan::Catalog;
@@ -50,7 +50,7 @@ pub struct ViewOptions {
 pub struct Viewer {
     listening: Listening,
     catalog: Arc<Catalog>,
-    token: Option<String>,
+    access: Access,
 }
 
 impl Viewer {
@@ -70,16 +70,11 @@ impl Viewer {
             let what = std::io::Error::other(what);
             return Err(failed("making a table of the records")(what));
         }
-        let random = forebay_wire::transport::random_bytes();
-        let random = random.map_err(failed("making a random token"))?;
-        let secret = format!("{:032x}", u128::from_le_bytes(random));
+        let access = Access::random().map_err(failed("making a random token"))?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = (cores / 2).max(1);
         let catalog = Arc::new(Catalog::new(source));
-        let mut token = None;
         let serve = |bound: SocketAddr| {
-            let is_local = bound.ip().is_loopback();
-            token = (!is_local).then(|| secret[8..].to_owned());
             let state = Arc::new(ViewState {
                 catalog: Arc::clone(&catalog),
                 last: LastResult::default(),
@@ -87,10 +82,10 @@ impl Viewer {
                 passes: Arc::new(Semaphore::new(2)),
                 threads,
                 loader: options.loader,
-                session: secret[..8].to_owned(),
-                token: token.clone(),
+                session: access.session.clone(),
             });
-            (api::router(state), std::future::pending())
+            let router = access.protect(api::router(state), bound);
+            (router, std::future::pending())
         };
         let deadlines = Deadlines {
             header: HEADER_TIMEOUT,
@@ -109,7 +104,7 @@ impl Viewer {
         Ok(Viewer {
             listening,
             catalog,
-            token,
+            access,
         })
     }
 
@@ -122,10 +117,7 @@ impl Viewer {
     /// Returns the address of the page, with the token if one is needed.
     #[must_use]
     pub fn url(&self) -> String {
-        match &self.token {
-            None => format!("http://{}/", self.addr()),
-            Some(token) => format!("http://{}/?token={token}", self.addr()),
-        }
+        self.access.url(self.addr())
     }
 }
 

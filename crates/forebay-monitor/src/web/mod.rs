@@ -1,6 +1,7 @@
 //! Shared by everything that answers HTTP: a listener with a thread and a runtime of its own, pages without external
 //! resources, headers, and the check that a request names this machine.
 
+mod access;
 mod listener;
 mod page;
 
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 use forebay_server::{Error, Result};
 use listener::Bounded;
 
+pub(crate) use access::Access;
 pub(crate) use listener::Deadlines;
 pub(crate) use page::Page;
 
