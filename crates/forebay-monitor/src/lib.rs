@@ -2,7 +2,7 @@
 //!
 //! [`Admin`] and [`Health`] answer requests with what a [`ServerStatus`](forebay_server::ServerStatus) tells. `admin` keeps
 //! a `history` of snapshots; from both, `report` makes what the dashboard and `forebay top` show, and `metrics` the page for
-//! Prometheus.
+//! Prometheus. [`Overview`] shows the report of several servers on the dashboard's page.
 //!
 //! [`Viewer`] shows the records of a [`ViewSource`] in a browser. `web` has the listener and the policy of both pages.
 
@@ -15,7 +15,7 @@ pub mod report;
 mod view;
 mod web;
 
-pub use admin::{Admin, AdminOptions, Health};
+pub use admin::{Admin, AdminOptions, Health, Overview};
 pub use view::{ViewOptions, ViewSource, Viewer};
 
 use environment::Environment;

@@ -1,6 +1,9 @@
 //! One binary for all tests of the public interface: linking costs more than compiling here.
 
 mod bad_input;
+#[allow(dead_code)]
+#[path = "../../../forebay-monitor/tests/it/browser.rs"]
+mod browser;
 mod cache;
 mod checkpoint;
 mod cluster;
@@ -14,6 +17,7 @@ mod frame;
 mod interruption;
 mod journey;
 mod killed_servers;
+mod overview;
 mod price;
 mod quickstart;
 mod rm;

@@ -11,7 +11,7 @@ use forebay_client::{Client, ClientOptions, LoaderOptions};
 use support::{forebay, images, run, text};
 use tempfile::TempDir;
 
-fn packed() -> (TempDir, PathBuf) {
+pub(crate) fn packed() -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("shards");
     run(["pack", text(&images()), text(&root), "--format", "indexed"]).done();
@@ -19,9 +19,9 @@ fn packed() -> (TempDir, PathBuf) {
 }
 
 /// A server on any free port; ends when dropped.
-struct Served {
-    child: Child,
-    url: String,
+pub(crate) struct Served {
+    pub(crate) child: Child,
+    pub(crate) url: String,
     rest: BufReader<ChildStdout>,
 }
 
@@ -47,6 +47,20 @@ impl Served {
             url: url.trim().to_owned(),
             rest,
         }
+    }
+
+    /// A server with the address of its dashboard.
+    pub(crate) fn watched(root: &Path) -> (Self, String) {
+        let mut served = Self::start(root, &["--json", "--admin-listen", "127.0.0.1:0"]);
+        let url: serde_json::Value = serde_json::from_str(&served.url).unwrap();
+        served.url = url["url"].as_str().unwrap().to_owned();
+        let mut line = String::new();
+        while !line.contains("\"admin\"") {
+            line.clear();
+            assert!(served.rest.read_line(&mut line).unwrap() > 0);
+        }
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        (served, event["address"].as_str().unwrap().to_owned())
     }
 
     fn signal(&self, name: &str) {
@@ -75,7 +89,7 @@ impl Drop for Served {
     }
 }
 
-fn spec(batch_size: u64) -> LoaderOptions {
+pub(crate) fn spec(batch_size: u64) -> LoaderOptions {
     let transform = r#"{"kind": "eval", "resize": 64, "crop": 56}"#;
     let json =
         format!(r#"{{"split": "train", "batch_size": {batch_size}, "transform": {transform}}}"#);
@@ -468,20 +482,8 @@ fn a_server_is_watched_from_a_terminal() {
 #[test]
 fn two_servers_are_watched_while_one_of_them_is_killed() {
     let (_dir, root) = packed();
-    let serve = || {
-        let more = ["--json", "--admin-listen", "127.0.0.1:0"];
-        let mut served = Served::start(&root, &more);
-        let mut line = String::new();
-        while !line.contains("\"admin\"") {
-            line.clear();
-            assert!(served.rest.read_line(&mut line).unwrap() > 0);
-        }
-        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-        (served, event["address"].as_str().unwrap().to_owned())
-    };
-    let ((first, a), (mut second, b)) = (serve(), serve());
-    let url: serde_json::Value = serde_json::from_str(&first.url).unwrap();
-    let client = Client::connect(url["url"].as_str().unwrap(), ClientOptions::default()).unwrap();
+    let ((first, a), (mut second, b)) = (Served::watched(&root), Served::watched(&root));
+    let client = Client::connect(&first.url, ClientOptions::default()).unwrap();
     let mut stream = client.open(spec(8)).unwrap();
     stream.next_batch().unwrap().unwrap();
 

@@ -6,6 +6,7 @@
 //! change the server.
 
 mod images;
+mod overview;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -28,6 +29,8 @@ use crate::report::ReportBuilder;
 use crate::web::{Deadlines, HEADER_TIMEOUT, JSON, Listening, Page, headers, local_only};
 use forebay_server::{Result, ServerStatus};
 use images::Album;
+
+pub use overview::Overview;
 
 /// Options of the admin endpoints.
 #[derive(Debug, Clone)]

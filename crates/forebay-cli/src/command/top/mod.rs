@@ -8,10 +8,12 @@ mod view;
 mod watch;
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use serde::Serialize;
+use forebay_monitor::Overview;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -32,11 +34,14 @@ With several servers: their total, the server that limits the trainers, and a ro
 marked, not counted and asked again; the command fails if none answers. With --json the total has
 the format of one server, and `servers` has each server's report.
 
+--listen serves a page with the same for a browser, which asks this command alone.
+
 Examples:
   forebay top                                  the server on 127.0.0.1:7071
   forebay top data-1:7071 data-2:7071          two servers of a job
   forebay top dns://feed.training.svc:7071     each address that the name has at the start
   forebay top data-2:7071                      stages and ranks of one of them
+  forebay top data-1:7071 data-2:7071 --listen 127.0.0.1:8080    in a browser
   forebay top --once
   forebay top --json | jq .now.images_per_s    a report a second")]
 pub(crate) struct Args {
@@ -47,6 +52,10 @@ pub(crate) struct Args {
     /// Print one report and exit
     #[arg(long)]
     once: bool,
+
+    /// Show the servers in a page on this address instead; others than loopback ask for the token that the printed address has
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "once")]
+    listen: Option<SocketAddr>,
 }
 
 /// Columns of a terminal that does not report its size.
@@ -63,6 +72,21 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     watch.round(None);
     if let Some(failure) = watch.failure() {
         return Err(failure);
+    }
+    if let Some(address) = args.listen {
+        let page = Overview::start(address)?;
+        console.line(page.url());
+        console.event("watching", &json!({"url": page.url()}));
+        console.note("Ctrl-C ends the page.");
+        loop {
+            let status = total(&watch.servers);
+            let status = json!(Status::new(&status, &watch.servers));
+            page.show(status.to_string());
+            if interrupt.wait_for(INTERVAL) {
+                return Ok(ended(console));
+            }
+            watch.round(Some(INTERVAL));
+        }
     }
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
     let repeats = !args.once && (terminal || console.is_json());
@@ -107,18 +131,10 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
     }
     drop(screen);
-    console.event(
-        "summary",
-        &Summary {
-            command: "top",
-            exit_code: 0,
-        },
-    );
-    Ok(Outcome::Done)
+    Ok(ended(console))
 }
 
-#[derive(Serialize)]
-struct Summary {
-    command: &'static str,
-    exit_code: i32,
+fn ended(console: &Console) -> Outcome {
+    console.event("summary", &json!({"command": "top", "exit_code": 0}));
+    Outcome::Done
 }

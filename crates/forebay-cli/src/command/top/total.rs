@@ -1,6 +1,6 @@
 //! Adds the reports of several servers to one, and finds the server that holds the trainers back.
 
-use forebay_monitor::report::{BottleneckReport, Lines, Rank, Report};
+use forebay_monitor::report::{BottleneckReport, FORMAT, Lines, Rank, Report};
 use serde::Serialize;
 
 use super::watch::Server;
@@ -20,7 +20,13 @@ pub(super) struct Status<'a> {
 #[derive(Serialize)]
 struct ServerStatus<'a> {
     server: &'a str,
+    /// Its own page.
+    url: String,
     error: Option<&'a str>,
+    /// Seconds without an answer.
+    silent_s: Option<u64>,
+    /// The longest wait of a rank, as a fraction of its time.
+    waits: Option<f64>,
     report: Option<&'a Report>,
 }
 
@@ -28,7 +34,13 @@ impl<'a> Status<'a> {
     pub(super) fn new(total: &'a Report, servers: &'a [Server]) -> Status<'a> {
         let servers = servers.iter().map(|server| ServerStatus {
             server: &server.name,
+            url: format!("http://{}/", server.name),
             error: server.silent.as_ref().map(|(_, failure)| failure.message()),
+            silent_s: server
+                .silent
+                .as_ref()
+                .map(|(since, _)| since.elapsed().as_secs()),
+            waits: server.report().map(longest_wait),
             report: server.report(),
         });
         Status {
@@ -46,11 +58,13 @@ macro_rules! add {
 
 /// Adds up the servers that answer. Lists of the report stay empty, since they belong to one server.
 pub(super) fn total(servers: &[Server]) -> Report {
-    let mut total = Report::default();
+    let mut total = Report {
+        format: FORMAT,
+        ..Report::default()
+    };
     let mut versions: Vec<&str> = Vec::new();
     let mut serving = 0;
     for report in servers.iter().filter_map(Server::report) {
-        total.format = report.format;
         total.time_s = total.time_s.max(report.time_s);
         total.started_s = total.started_s.max(report.started_s);
         total.window_s = total.window_s.max(report.window_s);

@@ -186,7 +186,9 @@ function showWay(status) {
   draw($("images-line"), history.images_per_s, points);
   draw($("sent-line"), history.payload_bytes_per_s, points);
 
-  const ranks = status.served.flatMap((served) => served.ranks.map((rank) => ({ name: served.name, ...rank })));
+  const ofOne = (served, server) => served.flatMap(({ name, ranks }) => ranks.map((rank) => ({ name, server, ...rank })));
+  const ranks = status.servers ? status.servers.flatMap(({ report, server }) => (report ? ofOne(report.served, server) : []))
+    : ofOne(status.served, "");
   const waits = ranks.reduce((sum, rank) => sum + rank.waits, 0) / Math.max(1, ranks.length);
   const names = new Set(ranks.map((rank) => rank.name)).size;
   say($("waits"), ranks.length ? percent(waits) : "–");
@@ -194,7 +196,7 @@ function showWay(status) {
   const streams = status.connections.streams;
   const ofNames = names > 1 ? ", " + names + " names" : "";
   say($("waits-sub"), streams ? counted(streams, "stream", "streams") + ofNames : "none connected");
-  each($("strip"), ranks.slice(0, 96), (rank) => rank.connection, () => el("i"), (node, rank) => {
+  each($("strip"), ranks.slice(0, 96), (rank) => rank.server + " " + rank.connection, () => el("i"), (node, rank) => {
     node.className = rank.waits < 0.05 ? "" : rank.waits < 0.5 ? "some" : "most";
     note(node, "title", rank.name + ", rank " + rank.rank + ": waits " + percent(rank.waits));
   });
@@ -381,6 +383,47 @@ function showServed(status) {
     say(node.querySelector(".badge"), served.dataset ? "job of " + served.dataset : served.kind);
     const images = served.totals.images;
     say(node.querySelector(".aside"), images ? "no trainer now; " + counted(images, "image", "images") + " sent so far" : "no trainer so far");
+  });
+}
+
+// Several servers.
+
+function serverNode({ server, url }) {
+  const row = el("tr");
+  const name = el("th");
+  name.scope = "row";
+  const link = el("a", "", server);
+  link.href = url;
+  name.append(link);
+  row.append(name, ...["", "right", "rare", "right rare", "right rare", "right rare", "rare", "rare"].map((className) => el("td", className)));
+  row.cells[3].append(lineNode());
+  return row;
+}
+
+function showServers({ servers, history }) {
+  document.body.classList.toggle("several", Boolean(servers));
+  $("servers-panel").hidden = !servers;
+  if (!servers) return;
+  say($("host"), counted(servers.length, "server", "servers"));
+  say($("process-title"), "Processes");
+  each($("servers"), servers, (one) => one.server, serverNode, (row, { server, report, waits }) => {
+    const cells = row.cells;
+    const serves = report ? report.served.filter((served) => served.ranks.length).map((served) => served.name) : [];
+    const texts = [
+      report ? report.state : "no answer", report && perSecond(report.now.images_per_s), null,
+      report && bytes(report.now.payload_bytes_per_s) + "/s", report && whole.format(report.connections.streams),
+      report && percent(waits), report && report.bottleneck.bound, report && (serves.join(", ") || "–"),
+    ];
+    texts.forEach((text, at) => at === 2 || say(cells[at + 1], text || "–"));
+    cells[1].classList.toggle("alarm", !report || report.state !== "serving");
+    note(cells[8], "title", serves.join(", "));
+    draw(cells[3].firstChild, report ? report.history.images_per_s : [], shown(history));
+    note(cells[3].firstChild, "aria-label", "Images a second of " + server + " in the last minutes");
+  });
+  const silent = servers.filter((one) => one.error);
+  $("silent").hidden = !silent.length;
+  each($("silent").querySelector("ul"), silent, (one) => one.server, () => el("li"), (item, one) => {
+    say(item, "for " + lasting(one.silent_s) + ": " + one.error);
   });
 }
 
@@ -601,11 +644,13 @@ function show(now) {
   status = now;
   seen = Date.now();
   document.body.classList.remove("waiting");
-  state(now.state === "stopping" ? "stopping" : "serving", now.state);
-  say($("version"), "version " + now.version);
-  say($("uptime"), "up " + lasting(now.time_s - now.started_s));
+  const lost = now.servers && now.servers.every((one) => one.error);
+  state(lost ? "lost" : now.state === "serving" ? "serving" : "stopping", now.state);
+  say($("version"), now.version && "version " + now.version);
+  say($("uptime"), now.started_s ? "up " + lasting(now.time_s - now.started_s) : "");
   showBottleneck(now);
   showWay(now);
+  showServers(now);
   showServed(now);
   showGallery(now);
   showConnections(now);
