@@ -326,6 +326,19 @@ fn contact_sheets_have_the_chosen_images() {
             assert!([1, 2].contains(&ran.code), "{options:?}: {}", ran.stderr);
             assert!(ran.stderr.contains(error), "{options:?}: {}", ran.stderr);
         }
+        // Images without a class have two lines.
+        let (flat, plain) = (dir.path().join("flat"), dir.path().join("plain"));
+        fs::create_dir(&flat).unwrap();
+        let directory = images().join("train/n02782093");
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, flat.join(path.file_name().unwrap())).unwrap();
+        }
+        run(["pack", text(&flat), text(&plain), "--format", format]).done();
+        inspect(&plain, &[]).done();
+        let png = fs::read(&sheet).unwrap();
+        let png = forebay_image::probe(&png, &Default::default()).unwrap();
+        assert_eq!((png.width, png.height), (10 + 4 * 234, 10 + 2 * 278));
         let shard = first_shard(&root);
         inspect(&shard, &["--class", "1", "--indices", "0-5"]).done();
         let ran = inspect(&shard, &["--split", "train"]).code(2);

@@ -170,7 +170,8 @@ fn draw(
         });
         if let Some(found) = found {
             overlay(&schema, &bytes, &tracking.map, &mut image);
-            lines.extend(found.label.map(|label| contents.class_title(label)));
+            let label = found.label.filter(|label| *label >= 0);
+            lines.extend(label.map(|label| contents.class_title(label)));
         } else {
             image.fill(0);
             lines.push("not an image".to_owned());
