@@ -2,7 +2,7 @@
 """Checkpoints beside a training: written straight to slow storage, and through the staging area.
 
     python tools/peers/bench_checkpoint.py DATASET --scratch DIR [--stage DIR] [--to LOCATION] [--rate 50] [--size 512]
-                                           [--every 10] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50]
+                                           [--every 10] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50] [--dcp]
 
 A training is a loop over `forebay.Loader(DATASET)` whose step takes --step-ms; DATASET is any location, such as
 s3://bucket/imagenet. Every --every seconds it saves --size MB of random bytes, --saves times. Three variants take turns,
@@ -11,6 +11,11 @@ round by round, after one round of the first that does not count:
     none       no checkpoints: what the training does on its own
     straight   the bytes are written into a directory in --scratch at --rate MB/s, and forced to disk; the training waits
     staged     forebay.checkpoint.save into --stage; draining to --to (default: the same directory) at --rate MB/s
+
+With --dcp two more, which save a tensor of that size by torch.distributed.checkpoint.async_save and wait for the save before:
+
+    dcp         torch's own FileSystemWriter, into --scratch
+    dcp staged  forebay.integrations.dcp.StorageWriter, into --stage, draining as above
 
 A row is the median of the rounds: seconds that the training stood still for a save (median and longest), images a second
 over the whole round, and how long a batch was waited for (median, 99th percentile and longest), which is what training feels of the
@@ -50,6 +55,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--step-ms", type=float, default=50)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--split")
+    parser.add_argument("--dcp", action="store_true", help="torch.distributed.checkpoint too")
     return parser.parse_args()
 
 
@@ -67,6 +73,26 @@ def straight(data: bytes, path: pathlib.Path, rate: float) -> None:
         os.fsync(file.fileno())
 
 
+def dcp_saver(variant: str, data: bytes):
+    """A function that begins an asynchronous save, once the one before is over."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    from forebay.integrations.dcp import StorageWriter
+
+    state = {"model": torch.frombuffer(bytearray(data), dtype=torch.uint8)}
+    writer = StorageWriter() if variant == "dcp staged" else None
+    running: list[object] = []
+
+    def save(place: str | None) -> None:
+        if running:
+            running.pop().result()
+        if place is not None:
+            running.append(dcp.async_save(state, storage_writer=writer, checkpoint_id=place))
+
+    return save
+
+
 def batches(args: argparse.Namespace):
     """Batches without end."""
     chosen = {} if args.split is None else {"split": args.split}
@@ -79,6 +105,7 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
     """One round; the figures of its row."""
     run = args.scratch / f"run-{number}-{variant}"
     target = f"{args.to.rstrip('/')}/run-{number}" if args.to else os.fspath(run)
+    save = dcp_saver(variant, data) if variant.startswith("dcp") else None
     stalls: list[float] = []
     waits: list[float] = []
     images = 0
@@ -97,11 +124,15 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
                 straight(data, run / f"step-{step}" / "data", args.rate)
             elif variant == "staged":
                 forebay.checkpoint.save(data, f"{target}/step-{step}")
+            elif save is not None:
+                save(f"{target if variant == 'dcp staged' else run}/step-{step}")
             stalls.append(time.perf_counter() - at)
     elapsed = time.perf_counter() - began
     source.close()
     at = time.perf_counter()
-    if variant == "staged":
+    if save is not None:
+        save(None)
+    if variant.endswith("staged"):
         forebay.checkpoint.wait()
     drained = time.perf_counter() - at
     shutil.rmtree(run, ignore_errors=True)
@@ -127,7 +158,8 @@ def main() -> int:
         share=args.share,
     )
     trained("none", args, data, 0)
-    rows: dict[str, list[list[float]]] = {"none": [], "straight": [], "staged": []}
+    names = ["none", "straight", "staged", *(["dcp", "dcp staged"] if args.dcp else [])]
+    rows: dict[str, list[list[float]]] = {name: [] for name in names}
     for number in range(1, args.rounds + 1):
         for variant, figures in rows.items():
             figures.append(trained(variant, args, data, number))
