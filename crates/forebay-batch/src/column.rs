@@ -93,6 +93,8 @@ pub enum ColumnKind {
     Text,
     /// Byte strings, with offsets: uint8 (bytes).
     Bytes,
+    /// JSON documents, with offsets: uint8 (bytes).
+    Json,
     /// Boxes, with offsets: corners as x, y, x, y in pixels, float32 (boxes, 4), and labels, int64
     /// (boxes).
     Boxes,
@@ -103,11 +105,12 @@ pub enum ColumnKind {
 
 impl ColumnKind {
     /// All kinds.
-    pub const ALL: [ColumnKind; 6] = [
+    pub const ALL: [ColumnKind; 7] = [
         ColumnKind::Numbers,
         ColumnKind::Tensors,
         ColumnKind::Text,
         ColumnKind::Bytes,
+        ColumnKind::Json,
         ColumnKind::Boxes,
         ColumnKind::Keypoints,
     ];
@@ -115,7 +118,7 @@ impl ColumnKind {
     /// Returns the number of arrays of the column.
     const fn arrays(self) -> usize {
         match self {
-            ColumnKind::Numbers | ColumnKind::Text | ColumnKind::Bytes => 1,
+            ColumnKind::Numbers | ColumnKind::Text | ColumnKind::Bytes | ColumnKind::Json => 1,
             ColumnKind::Tensors | ColumnKind::Boxes | ColumnKind::Keypoints => 2,
         }
     }
@@ -127,7 +130,7 @@ impl ColumnKind {
             (ColumnKind::Numbers, _) => true,
             (ColumnKind::Tensors, 0) => row.is_empty(),
             (ColumnKind::Tensors, _) => element == Element::Int64 && row.len() == 1,
-            (ColumnKind::Text | ColumnKind::Bytes, _) => {
+            (ColumnKind::Text | ColumnKind::Bytes | ColumnKind::Json, _) => {
                 element == Element::Uint8 && row.is_empty()
             }
             (ColumnKind::Boxes, 0) => element == Element::Float32 && row == [4],

@@ -26,7 +26,7 @@ pub(crate) struct Columns {
     formats: Vec<Format>,
     /// The columns of each part of the source, in the order of `formats`.
     parts: Vec<Vec<Column>>,
-    /// Whether the transform changes the values of a column: boxes, masks or keypoints.
+    /// Whether the transform changes the values of a column, as [`follows_pixels`] says.
     moves: bool,
 }
 
@@ -38,10 +38,8 @@ struct Format {
     ragged: bool,
     /// Element type and shape of a row, for each array.
     arrays: Vec<(Element, Vec<usize>)>,
-    /// Whether the column is a single label, which may be missing.
-    label: bool,
-    /// Whether the column is a mask.
-    mask: bool,
+    /// Type of the column in records.
+    column_type: ColumnType,
 }
 
 /// The values of all columns of one sample.
@@ -144,6 +142,9 @@ impl Format {
                 }
             }
             ColumnType::Text => (ColumnKind::Text, true, one(Element::Uint8, vec![])),
+            ColumnType::Texts | ColumnType::Json | ColumnType::Polygons => {
+                (ColumnKind::Json, true, one(Element::Uint8, vec![]))
+            }
             ColumnType::Mask if !options.is_raw() => {
                 let (height, width) = options.transform.output_size();
                 let row = vec![height as usize, width as usize];
@@ -167,8 +168,7 @@ impl Format {
             kind,
             ragged,
             arrays,
-            label: column.column_type == ColumnType::Label,
-            mask: column.column_type == ColumnType::Mask,
+            column_type: column.column_type.clone(),
         };
         match format.row_bytes(0) {
             Some(bytes) if bytes <= MAX_ROW_BYTES => Ok(format),
@@ -190,33 +190,52 @@ impl Format {
         !self.ragged || (self.kind == ColumnKind::Tensors && number == 1)
     }
 
-    /// Adds the value of a sample that has none: -1 for a label, zeros, or an empty list.
+    /// Adds the value of a sample that has none: -1 for a label, zeros, null for JSON, or an empty list.
     fn add_none(&self, to: &mut SampleColumns) {
+        if self.kind == ColumnKind::Json {
+            return to.add_bytes(match self.column_type {
+                ColumnType::Json => b"null",
+                _ => b"[]",
+            });
+        }
         for number in 0..self.arrays.len() {
             let rows = usize::from(self.is_by_sample(number));
             let bytes = rows * self.row_bytes(number).unwrap_or(0);
-            let byte = if self.label { !0 } else { 0 };
+            let byte = if self.is_label() { !0 } else { 0 };
             to.bytes.resize(to.bytes.len() + bytes, byte);
             to.end(rows);
         }
     }
 
-    /// Adds a value that was validated by its column.
+    /// Returns whether the column is a single label, which may be missing.
+    fn is_label(&self) -> bool {
+        self.column_type == ColumnType::Label
+    }
+
+    /// Adds a value that was validated by its column. `boxes` are those of the same record, if it has any.
     fn add(
         &self,
         value: &ColumnValue<'_>,
         placement: Placement<'_>,
+        boxes: Option<&[[f32; 4]]>,
         to: &mut SampleColumns,
     ) -> Result<(), String> {
         match value {
-            ColumnValue::Bytes(mask) if self.mask && placement.moves() => {
+            ColumnValue::Bytes(mask)
+                if self.column_type == ColumnType::Mask && placement.moves() =>
+            {
                 let ids = placement.mask(mask)?;
                 to.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
                 to.end(1);
             }
-            ColumnValue::Bytes(bytes) => {
-                to.bytes.extend_from_slice(bytes);
-                to.end(bytes.len());
+            ColumnValue::Bytes(bytes) => to.add_bytes(bytes),
+            ColumnValue::List(objects) if self.column_type == ColumnType::Polygons => {
+                to.add_json(&placement.polygons(objects, boxes)?)?;
+            }
+            ColumnValue::List(texts) => {
+                let texts = texts.iter().map(|text| std::str::from_utf8(text));
+                let texts: Result<Vec<&str>, _> = texts.collect();
+                to.add_json(&texts.map_err(|error| error.to_string())?)?;
             }
             ColumnValue::Int(value) => {
                 to.bytes.extend(value.to_le_bytes());
@@ -301,6 +320,16 @@ impl SampleColumns {
         self.arrays.push((rows, self.bytes.len()));
     }
 
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.end(bytes.len());
+    }
+
+    fn add_json(&mut self, value: &impl serde::Serialize) -> Result<(), String> {
+        self.add_bytes(&serde_json::to_vec(value).map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
     fn add_floats<const N: usize>(&mut self, rows: impl ExactSizeIterator<Item = [f32; N]>) {
         let count = rows.len();
         self.bytes.extend(rows.flatten().flat_map(f32::to_le_bytes));
@@ -365,12 +394,12 @@ impl Columns {
             if !seen.insert(name) {
                 return Err(refused("each name once".to_owned()));
             }
-            let mut first: Option<&Column> = None;
+            let mut first: Option<Column> = None;
             for (at, schema) in schemas.iter().enumerate() {
-                let column = schema
-                    .column(name)
-                    .ok_or_else(|| refused(known_names(schema, at, schemas.len())))?;
-                let expected = first.get_or_insert(column);
+                let known = || known_names(schema, at, schemas.len());
+                let column = schema.requested(name);
+                let column = column.map_err(|problem| refused(problem.unwrap_or_else(known)))?;
+                let expected = first.get_or_insert_with(|| column.clone());
                 if expected.column_type != column.column_type {
                     return Err(refused(format!(
                         "a column of one type in all datasets of the mix: it is {} in the first, and {} in number {}",
@@ -379,29 +408,29 @@ impl Columns {
                         at + 1
                     )));
                 }
-                columns.parts[at].push(column.clone());
+                columns.parts[at].push(column);
             }
             let Some(column) = first else { continue };
-            check_geometry(column, options).map_err(refused)?;
-            let format = Format::of(column, options).map_err(|problem| Error::Invalid {
+            check_geometry(&column, options).map_err(refused)?;
+            let format = Format::of(&column, options).map_err(|problem| Error::Invalid {
                 name: "columns",
                 error: format!("column {name:?}: {problem}"),
             })?;
             columns.formats.push(format);
         }
-        let has = |name: ColumnType| {
-            let mut types = columns.parts.iter().flatten();
-            types.any(|column| column.column_type == name)
+        let has = |is: fn(&ColumnType) -> bool| {
+            let mut formats = columns.formats.iter();
+            formats.any(|format| is(&format.column_type))
         };
-        let boxes = has(ColumnType::Boxes);
-        columns.moves = boxes || has(ColumnType::Mask) || has(ColumnType::Keypoints);
+        let boxes = has(|column_type| *column_type == ColumnType::Boxes);
+        columns.moves = has(follows_pixels);
         match options.transform.needs_boxes() {
             Some(op) if !boxes => Err(without_boxes(op)),
             _ => Ok(Some(columns)),
         }
     }
 
-    /// Returns whether the transform changes the values of a column: boxes, masks or keypoints.
+    /// Returns whether the transform changes the values of a column.
     pub(crate) fn moves(&self) -> bool {
         self.moves
     }
@@ -448,12 +477,18 @@ impl Columns {
             bytes: Vec::new(),
             arrays: Vec::with_capacity(self.formats.len() + 1),
         };
+        let boxes = values.iter().flatten().find_map(|value| match value {
+            ColumnValue::Boxes { boxes, .. } => Some(boxes.as_slice()),
+            _ => None,
+        });
         for (format, value) in self.formats.iter().zip(values) {
             let name = &format.name;
             let failed = |problem: String| format!("column {name:?}: {problem}");
             match value {
-                Some(value) => format.add(value, placement, &mut sample).map_err(failed)?,
-                None if format.ragged || format.label => format.add_none(&mut sample),
+                Some(value) => format
+                    .add(value, placement, boxes, &mut sample)
+                    .map_err(failed)?,
+                None if format.ragged || format.is_label() => format.add_none(&mut sample),
                 None => {
                     return Err(failed(
                         "the record has no value; on_error \"skip\" or \"zero\" replaces such samples".to_owned(),
@@ -556,13 +591,15 @@ fn without_boxes(op: &str) -> Error {
     )
 }
 
+/// Returns whether the values of a column move with the pixels.
+fn follows_pixels(column_type: &ColumnType) -> bool {
+    use ColumnType::{Boxes, Keypoints, Mask, Polygons};
+    matches!(column_type, Boxes | Mask | Keypoints | Polygons)
+}
+
 /// Refuses columns whose values the transform cannot move along with the pixels.
 fn check_geometry(column: &Column, options: &Options) -> Result<(), String> {
-    let moves = matches!(
-        column.column_type,
-        ColumnType::Boxes | ColumnType::Mask | ColumnType::Keypoints
-    );
-    if !moves {
+    if !follows_pixels(&column.column_type) {
         return Ok(());
     }
     if options.batch_transform.is_some() {

@@ -346,8 +346,13 @@ impl Manifest {
         self.order.as_ref()?.block_records.get(split).copied()
     }
 
-    /// Returns the columns of the dataset's records: as listed, or inferred from the features.
+    /// Returns the columns of the dataset's records, lists of byte strings included.
     pub fn schema(&self) -> Schema {
+        self.stored_columns().with_lists(&self.features)
+    }
+
+    /// Returns the columns as listed, or inferred from the features.
+    pub fn stored_columns(&self) -> Schema {
         match self.columns.is_empty() {
             true => Schema::infer(&self.features, &self.record_features),
             false => self.columns.clone(),

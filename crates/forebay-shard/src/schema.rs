@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use column_type::{ColumnType, NumberType, ParseColumnTypeError};
 pub use feature::FeatureEntry;
-pub use values::ColumnValue;
+pub use values::{ColumnValue, polygons};
 
 use crate::example::{
     FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures,
@@ -33,6 +33,12 @@ pub const BOXES_FEATURE: &str = "image/object/bbox";
 pub const OBJECT_LABELS: &str = "image/object/class/label";
 /// The sides of a box, each a feature after the prefix of a column.
 pub const BOX_SIDES: [&str; 4] = ["/xmin", "/ymin", "/xmax", "/ymax"];
+/// The features that Forebay adds for its own use.
+const OWN_FEATURES: [&str; 3] = [IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS];
+/// The feature with the segmentation of each object, as `forebay convert` writes it from COCO.
+const SEGMENTATION: &str = "segmentation";
+/// Maximum size of a JSON document in a column, in bytes.
+pub const MAX_JSON_BYTES: usize = 16 << 20;
 /// Maximum length of the name of a column, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
 
@@ -78,8 +84,13 @@ impl Column {
         let list = || vec![None];
         let own = || self.feature.clone();
         match &self.column_type {
-            ColumnType::Image | ColumnType::Text | ColumnType::Bytes | ColumnType::Mask => {
-                vec![one(own(), FeatureKind::Bytes, vec![])]
+            ColumnType::Image
+            | ColumnType::Text
+            | ColumnType::Json
+            | ColumnType::Bytes
+            | ColumnType::Mask => vec![one(own(), FeatureKind::Bytes, vec![])],
+            ColumnType::Texts | ColumnType::Polygons => {
+                vec![one(own(), FeatureKind::Bytes, list())]
             }
             ColumnType::Tensor { shape, .. } => {
                 let mut features = vec![one(own(), FeatureKind::Bytes, vec![])];
@@ -145,9 +156,7 @@ impl Schema {
     pub fn infer(features: &[FeatureEntry], record_features: &RecordFeatures) -> Self {
         let has = |name: &str| features.iter().any(|feature| feature.name == name);
         let mut columns = Vec::new();
-        let mut taken: BTreeSet<String> = [IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS]
-            .map(String::from)
-            .into();
+        let mut taken: BTreeSet<String> = OWN_FEATURES.map(String::from).into();
         let mut add = |column: Column, taken: &mut BTreeSet<String>| {
             taken.extend(column.features().into_iter().map(|feature| feature.name));
             columns.push(column);
@@ -187,7 +196,7 @@ impl Schema {
                     len,
                     number: NumberType::Float32,
                 },
-                // There is no column type for lists of byte strings.
+                // Files of other formats hold lists of byte strings as features: see `with_lists`.
                 (FeatureKind::Bytes | FeatureKind::Unset, _) => continue,
             };
             if !taken.contains(&feature.name) {
@@ -195,6 +204,59 @@ impl Schema {
             }
         }
         Self { columns }
+    }
+
+    /// Adds a column for each list of byte strings that has none: `polygons` for the segmentation of boxes, `texts` for others.
+    #[must_use]
+    pub fn with_lists(mut self, features: &[FeatureEntry]) -> Self {
+        let mut taken: BTreeSet<String> = self.features().into_iter().map(|f| f.name).collect();
+        taken.extend(OWN_FEATURES.map(String::from));
+        let has_boxes = self.column(BOXES).is_some();
+        let is_list = |f: &&FeatureEntry| f.kind == FeatureKind::Bytes && !f.shape.is_empty();
+        for FeatureEntry { name, .. } in features.iter().filter(is_list) {
+            if !taken.contains(name) && self.column(name).is_none() {
+                let column_type = match has_boxes && name == SEGMENTATION {
+                    true => ColumnType::Polygons,
+                    false => ColumnType::Texts,
+                };
+                self.columns.push(Column::new(name, column_type));
+            }
+        }
+        self
+    }
+
+    /// Returns the column that a reader asks for: its name, or `NAME:TYPE` to read the same features as another type.
+    ///
+    /// # Errors
+    /// Why the values cannot be of that type; `None` if there is no such column.
+    pub fn requested(&self, text: &str) -> Result<Column, Option<String>> {
+        if let Some(column) = self.column(text) {
+            return Ok(column.clone());
+        }
+        let (name, column_type) = text.rsplit_once(':').ok_or(None)?;
+        let stored = self.column(name).ok_or(None)?;
+        let column_type: ColumnType = column_type
+            .parse()
+            .map_err(|error: ParseColumnTypeError| Some(error.to_string()))?;
+        let read = Column {
+            name: text.to_owned(),
+            column_type,
+            ..stored.clone()
+        };
+        let kinds = |column: &Column| -> Vec<_> {
+            let features = column.features().into_iter();
+            features
+                .map(|feature| (feature.name, feature.kind))
+                .collect()
+        };
+        let is_image = stored.column_type == ColumnType::Image;
+        if is_image || text.len() > MAX_NAME_BYTES || kinds(&read) != kinds(stored) {
+            let (found, read) = (&stored.column_type, &read.column_type);
+            return Err(Some(format!(
+                "a type that is stored in the same way: {name:?} is {found}, which cannot be read as {read}"
+            )));
+        }
+        Ok(read)
     }
 
     /// Returns the columns.
@@ -473,6 +535,138 @@ mod tests {
         let boxes = schema.column(BOXES).unwrap();
         assert_eq!(boxes.label_feature.as_deref(), Some(OBJECT_LABELS));
         assert!(schema.check().is_ok());
+        features.push(entry("segmentation", FeatureKind::Bytes, &[None]));
+        features.push(entry(IMAGE_PROGRESSIVE, FeatureKind::Bytes, &[None]));
+        let lists = |schema: Schema| -> Vec<String> {
+            let all = schema.with_lists(&features);
+            assert!(all.check().is_ok());
+            let columns = all.columns().iter();
+            let list =
+                |c: &&Column| matches!(c.column_type, ColumnType::Texts | ColumnType::Polygons);
+            columns
+                .filter(list)
+                .map(|column| format!("{}: {}", column.name, column.column_type))
+                .collect()
+        };
+        assert_eq!(lists(schema), ["names: texts", "segmentation: polygons"]);
+        // Without boxes there are no objects; a column of that name stays.
+        let own = Column {
+            feature: "other".to_owned(),
+            ..Column::new("names", ColumnType::Int)
+        };
+        assert_eq!(
+            lists(Schema::new(vec![own]).unwrap()),
+            ["segmentation: texts"]
+        );
+    }
+
+    #[test]
+    fn readers_ask_for_columns_as_another_type() {
+        let column = |name: &str, text: &str| Column::new(name, text.parse().unwrap());
+        let schema = Schema::new(vec![
+            column("image", "image"),
+            column("meta", "bytes"),
+            column("ids", "vector[*,int64]"),
+            column("a:json", "int"),
+        ]);
+        let schema = schema.unwrap();
+        let read = schema.requested("meta:json").unwrap();
+        assert_eq!(
+            (read.name.as_str(), read.feature.as_str()),
+            ("meta:json", "meta")
+        );
+        assert_eq!(read.column_type, ColumnType::Json);
+        assert_eq!(
+            schema.requested("meta:tensor[2,int8]").unwrap().feature,
+            "meta"
+        );
+        assert_eq!(
+            schema.requested("ids:labels").unwrap().column_type,
+            ColumnType::Labels
+        );
+        assert_eq!(
+            schema.requested("a:json").unwrap().column_type,
+            ColumnType::Int
+        );
+        for (text, said) in [
+            (
+                "ids:json",
+                "\"ids\" is vector[*,int64], which cannot be read as json",
+            ),
+            ("meta:tensor[*,int8]", "cannot be read as tensor[*,int8]"),
+            ("image:bytes", "cannot be read as bytes"),
+            ("meta:yaml", "column type \"yaml\": expected image, label"),
+        ] {
+            let problem = schema.requested(text).unwrap_err().unwrap();
+            assert!(problem.contains(said), "{problem}");
+        }
+        for text in ["other", "other:json", "", ":json"] {
+            assert_eq!(schema.requested(text), Err(None), "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_and_json_of_records_are_checked() {
+        let read = |column_type: &str, values: &[&[u8]]| {
+            let mut builder = ExampleBuilder::new();
+            builder.add_bytes_list("c", values);
+            let record = builder.to_vec();
+            let column = Column::new("c", column_type.parse().unwrap());
+            let value = column.read(ExampleView::parse(&record).unwrap());
+            let mut again = ExampleBuilder::new();
+            let features = column.features();
+            let value = value.map_err(|error| error.to_string())?.unwrap();
+            column.add(&features, &value, &mut again).unwrap();
+            assert_eq!(again.to_vec(), record);
+            Ok::<(), String>(())
+        };
+        let deep = "[".repeat(33) + &"]".repeat(33);
+        let object = br#"{"counts": [1, 2], "size": [3, 4]}"#;
+        let good: [(&str, &[&[u8]]); 5] = [
+            ("texts", &["é".as_bytes(), b""]),
+            ("texts", &[]),
+            ("polygons", &[b"", b"[]", b" [[1, 2.5, 3e0, 4]]", object]),
+            ("json", &[b" {\"a\": [null, true, \"\\ud83d\\ude00\"]}"]),
+            ("json", &[b"12345678901234567890123"]),
+        ];
+        for (column_type, values) in good {
+            read(column_type, values).unwrap();
+        }
+        let long = vec![b' '; MAX_JSON_BYTES + 1];
+        let bad: [(&str, &[&[u8]], &str); 12] = [
+            ("texts", &[b"a", b"\xff"], "text 1 is not UTF-8"),
+            (
+                "polygons",
+                &[b"[]", b"[[1, 2, 3]]"],
+                "object 1: 3 numbers are no polygon",
+            ),
+            (
+                "polygons",
+                &[b"[1, 2]"],
+                "object 0: no list of polygons: invalid type",
+            ),
+            (
+                "polygons",
+                &[b"{\"counts\": "],
+                "object 0: no valid JSON: EOF",
+            ),
+            ("polygons", &[b"[[1, 1e999]]"], "number out of range"),
+            ("polygons", &[deep.as_bytes()], "nest deeper than 32 levels"),
+            ("json", &[deep.as_bytes()], "nest deeper than 32 levels"),
+            ("json", &[b"{\"a\": NaN}"], "no valid JSON: expected value"),
+            ("json", &[b"{} {}"], "no valid JSON: trailing characters"),
+            ("json", &[b"\"\xff\""], "no valid JSON: invalid unicode"),
+            ("json", &[b"1", b"2"], "2 values"),
+            (
+                "json",
+                &[&long],
+                "JSON has at most 16777216 bytes, found 16777217",
+            ),
+        ];
+        for (column_type, values, said) in bad {
+            let error = read(column_type, values).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]

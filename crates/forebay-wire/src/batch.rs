@@ -145,11 +145,12 @@ fn shape(header: &wire::Batch) -> Result<[usize; 4]> {
 }
 
 /// The kinds of columns with their numbers on the wire.
-const KINDS: [(ColumnKind, wire::column::Kind); 6] = [
+const KINDS: [(ColumnKind, wire::column::Kind); 7] = [
     (ColumnKind::Numbers, wire::column::Kind::Numbers),
     (ColumnKind::Tensors, wire::column::Kind::Tensors),
     (ColumnKind::Text, wire::column::Kind::Text),
     (ColumnKind::Bytes, wire::column::Kind::Bytes),
+    (ColumnKind::Json, wire::column::Kind::Json),
     (ColumnKind::Boxes, wire::column::Kind::Boxes),
     (ColumnKind::Keypoints, wire::column::Kind::Keypoints),
 ];

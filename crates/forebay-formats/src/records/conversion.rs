@@ -97,7 +97,7 @@ impl Conversion {
             splits: manifest.splits.clone(),
             record_features: manifest.record_features.clone(),
             features: manifest.features.clone(),
-            columns: manifest.schema(),
+            columns: manifest.stored_columns(),
             classes: manifest.classes.clone(),
             pack: manifest.pack.clone(),
             account: manifest.account.clone(),

@@ -1,7 +1,8 @@
-//! Maps the boxes, masks and keypoints of a sample in the way in which the transform moved its pixels.
+//! Maps the boxes, masks, keypoints and polygons of a sample in the way in which the transform moved its pixels.
 
-use forebay_image::geometry::{MaskIds, SpatialMap};
+use forebay_image::geometry::{AffineMap, MaskIds, SpatialMap};
 use forebay_image::{Limits, decode_mask};
+use forebay_shard::schema;
 
 /// The mapping of the pixels of a sample.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,45 @@ impl Placement<'_> {
                 Ok(moved.map(|(index, moved)| (moved, labels[index])).unzip())
             }
         }
+    }
+
+    /// Maps the polygons of each object to pixel coordinates. They are not cut at the border. With `boxes` of as many objects,
+    /// the polygons of a box that is left out are left out too.
+    pub(super) fn polygons(
+        self,
+        objects: &[&[u8]],
+        boxes: Option<&[[f32; 4]]>,
+    ) -> Result<Vec<Vec<Vec<f32>>>, String> {
+        let boxes = boxes.filter(|boxes| boxes.len() == objects.len());
+        let mut kept: Vec<usize> = (0..objects.len()).collect();
+        let affine = match self {
+            Placement::Stored(..) => AffineMap::IDENTITY,
+            Placement::Moved {
+                map,
+                keep_empty_boxes,
+                ..
+            } => {
+                if let Some(boxes) = boxes {
+                    let moved = map.boxes(boxes, keep_empty_boxes).into_iter();
+                    kept = moved.map(|(index, _)| index).collect();
+                }
+                map.affine()
+            }
+        };
+        let point = |point: &[f64; 2]| affine.apply(*point).map(|at| at as f32);
+        let moved = |index: usize| -> Result<Vec<Vec<f32>>, String> {
+            let polygons = schema::polygons(objects[index])?.into_iter();
+            let polygons = polygons.map(|polygon| {
+                let points = polygon.as_chunks::<2>().0.iter();
+                points.flat_map(point).collect::<Vec<f32>>()
+            });
+            let polygons: Vec<Vec<f32>> = polygons.collect();
+            match polygons.iter().flatten().all(|at| at.is_finite()) {
+                true => Ok(polygons),
+                false => Err(format!("object {index}: a coordinate is too large")),
+            }
+        };
+        kept.into_iter().map(moved).collect()
     }
 
     /// Maps keypoints to pixel coordinates. Keypoints outside of the image become invisible.

@@ -552,6 +552,116 @@ fn datasets_of_a_mix_must_agree_about_their_columns() {
     );
 }
 
+/// Writes records with two captions, a JSON object, two boxes and their polygons.
+fn nested(root: &Path, json: &'static str) -> Split {
+    let column = |name: &str, text: &str| Column::new(name, text.parse().unwrap());
+    let schema = Schema::new(vec![
+        column("image", "image"),
+        column("meta", "bytes"),
+        column("boxes", "boxes"),
+        column("captions", "texts"),
+        column("outlines", "polygons"),
+    ]);
+    let schema = schema.unwrap();
+    let records = (0..16).map(|i| {
+        let (image, [w, h]) = (picture(i), size(i));
+        let outline = format!("[[0, 0, {}, 0, {}, {h}], [1.5, 2]]", w / 2.0, w / 2.0);
+        let values = [
+            ColumnValue::Bytes(&image),
+            ColumnValue::Bytes(json.as_bytes()),
+            ColumnValue::Boxes {
+                boxes: vec![[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]],
+                labels: vec![1, 2],
+            },
+            ColumnValue::List(vec!["\"é\"\n".as_bytes(), b""][..(i % 3) as usize].to_vec()),
+            ColumnValue::List(vec![outline.as_bytes(), b"{\"counts\": []}"]),
+        ];
+        let features: Vec<_> = schema.columns().iter().map(Column::features).collect();
+        let mut builder = ExampleBuilder::new();
+        for ((column, features), value) in schema.columns().iter().zip(&features).zip(&values) {
+            let lacks = i == 5 && column.name != "image";
+            if !lacks && (column.name != "captions" || i % 3 > 0) {
+                column.add(features, value, &mut builder).unwrap();
+            }
+        }
+        builder.to_vec()
+    });
+    let records: Vec<Vec<u8>> = records.collect();
+    write(root, records.into_iter(), schema.clone())
+}
+
+/// Returns the JSON of sample `i` in a column.
+pub(super) fn json(batch: &Batch, name: &str, i: usize) -> serde_json::Value {
+    let column = batch.column(name).unwrap();
+    assert_eq!(column.kind, ColumnKind::Json);
+    serde_json::from_slice(&value(batch, column, i).1[0]).unwrap()
+}
+
+#[test]
+fn lists_of_text_polygons_and_json_are_json() {
+    use serde_json::json as of;
+    let directory = tempfile::tempdir().unwrap();
+    let split = nested(directory.path(), r#"{"a": [1, "é"]}"#);
+    let names = ["captions", "outlines", "meta:json", "meta"];
+    let mut options = options(Transform::KeepEncoded, &names);
+    options.shuffle = Shuffle::NONE;
+    for batch in epoch(&mut Loader::new(split, options).unwrap()) {
+        for (i, &sample) in batch.samples.iter().enumerate() {
+            let half = size(sample)[0] / 2.0;
+            let outline = of!([0.0, 0.0, half, 0.0, half, size(sample)[1]]);
+            let (captions, outlines, meta) = match sample {
+                5 => (of!([]), of!([]), of!(null)),
+                _ => {
+                    let captions = of!(["\"é\"\n", ""]).as_array().unwrap().clone();
+                    let captions = of!(captions[..(sample % 3) as usize]);
+                    (
+                        captions,
+                        of!([[outline, [1.5, 2.0]], []]),
+                        of!({"a": [1, "é"]}),
+                    )
+                }
+            };
+            assert_eq!(json(&batch, "captions", i), captions);
+            assert_eq!(json(&batch, "outlines", i), outlines);
+            assert_eq!(json(&batch, "meta:json", i), meta);
+            assert_eq!(batch.column("meta").unwrap().kind, ColumnKind::Bytes);
+        }
+    }
+}
+
+#[test]
+fn hostile_json_is_a_damaged_sample() {
+    let deep: &'static str = Box::leak(("[".repeat(100) + &"]".repeat(100)).into_boxed_str());
+    for (text, said) in [
+        (
+            deep,
+            "column \"meta:json\": column meta:json: no valid JSON: lists and objects nest deeper",
+        ),
+        (
+            "{\"a\": }",
+            "column \"meta:json\": column meta:json: no valid JSON: expected value",
+        ),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let split = nested(directory.path(), text);
+        let mut options = options(eval(), &["meta:json", "captions"]);
+        let error = Loader::new(split.clone(), options.clone())
+            .unwrap()
+            .next_batch();
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains(".fbs"), "{error}");
+        options.on_error = OnError::Zero;
+        options.drop_last = false;
+        for batch in epoch(&mut Loader::new(split, options).unwrap()) {
+            for (i, &sample) in batch.samples.iter().enumerate() {
+                assert_eq!(batch.flags[i] == FLAG_FAILED, sample != 5);
+                assert!(json(&batch, "meta:json", i).is_null());
+                assert_eq!(json(&batch, "captions", i), serde_json::json!([]));
+            }
+        }
+    }
+}
+
 #[test]
 fn mixing_leaves_columns_alone() {
     let (_directory, split) = split("");

@@ -1,4 +1,4 @@
-//! Boxes, masks and keypoints of a batch match its pixels.
+//! Boxes, masks, keypoints and polygons of a batch match its pixels.
 
 use forebay_batch::{Batch, FLAG_FAILED};
 use forebay_image::{BatchTransform, Compose, Mixing, Transform, encode_png, ops};
@@ -6,7 +6,7 @@ use forebay_loader::{Loader, OnError, Options};
 use forebay_shard::{Column, ColumnValue, ExampleBuilder, Schema, Split};
 use serde_json::{Value, json};
 
-use crate::columns::{epoch, options, write};
+use crate::columns::{epoch, json as document, options, write};
 
 /// Width and height of the images: powers of two, so that relative coordinates are exact in binary32.
 const SIZE: (usize, usize) = (64, 32);
@@ -50,6 +50,7 @@ fn schema() -> Schema {
         ("boxes", "boxes"),
         ("mask", "mask"),
         ("points", "keypoints"),
+        ("outlines", "polygons"),
     ];
     let column = |(name, text): (&str, &str)| Column::new(name, text.parse().unwrap());
     Schema::new(columns.into_iter().map(column).collect()).unwrap()
@@ -62,6 +63,8 @@ fn record(i: u64, mask: Vec<u8>) -> Vec<u8> {
     let sides = [SIZE.0, SIZE.1, SIZE.0, SIZE.1];
     let own = corners(i);
     let [x, y] = point(i);
+    let [x0, y0, x1, y1] = own;
+    let outline = format!("[[{x0}, {y0}, {x1}, {y0}, {x1}, {y1}, {x0}, {y1}], [1, 2]]");
     let values = [
         ColumnValue::Bytes(&image),
         ColumnValue::Boxes {
@@ -76,6 +79,10 @@ fn record(i: u64, mask: Vec<u8>) -> Vec<u8> {
             points: vec![[part(x, SIZE.0), part(y, SIZE.1)]],
             visibility: vec![2],
         },
+        ColumnValue::List(vec![
+            outline.as_bytes(),
+            br#"{"counts": [], "size": [32, 64]}"#,
+        ]),
     ];
     let schema = schema();
     let features: Vec<_> = schema.columns().iter().map(Column::features).collect();
@@ -215,6 +222,73 @@ fn boxes_masks_and_keypoints_are_where_the_pixels_are() {
     assert!(cut > 2 && gone > 2 && hidden > 2, "{cut} {gone} {hidden}");
 }
 
+/// Returns the polygons of each object of sample `i`.
+fn outlines(batch: &Batch, i: usize) -> Vec<Vec<Vec<f32>>> {
+    serde_json::from_value(document(batch, "outlines", i)).unwrap()
+}
+
+#[test]
+fn polygons_are_where_their_boxes_are() {
+    let (_directory, split) = split(RECORDS, &[]);
+    let turned = list(&[
+        ("Resize", json!({"size": [48, 48]})),
+        ("RandomHorizontalFlip", json!({"p": 1.0})),
+        ("RandomRotation", json!({"degrees": [90, 90]})),
+    ]);
+    for transform in [moving(), detection(), turned] {
+        let load = |names: &[&str], keep| {
+            let mut options = options(transform.clone(), names);
+            options.keep_empty_boxes = keep;
+            epoch(&mut Loader::new(split.clone(), options).unwrap())
+        };
+        let (mut left, mut gone) = (0, 0);
+        let names = &["outlines", "boxes"];
+        for (batch, all) in load(names, false).iter().zip(load(names, true)) {
+            for i in 0..batch.samples.len() {
+                let [whole, crowd] = <[_; 2]>::try_from(outlines(&all, i)).unwrap();
+                assert_eq!((whole.len(), whole[1].len(), crowd.len()), (2, 2, 0));
+                // Those of boxes that are left out are left out.
+                let boxes: Vec<[f32; 4]> = rows(batch, "boxes", i).iter().map(floats).collect();
+                let labels = integers(batch, "boxes", i);
+                let kept = outlines(batch, i);
+                assert_eq!(kept.len(), boxes.len());
+                if labels.first() != Some(&(batch.samples[i] as i64)) {
+                    gone += 1;
+                    continue;
+                }
+                assert_eq!(kept[0], whole);
+                let (points, _) = kept[0][0].as_chunks::<2>();
+                let (width, height) = transform.output_size();
+                for (axis, side) in [(0, height), (1, width)] {
+                    let side = side as f32;
+                    let along = points.iter().map(|point| point[axis].clamp(0.0, side));
+                    let (least, most) = (
+                        along.clone().fold(side, f32::min),
+                        along.fold(0.0, f32::max),
+                    );
+                    let [from, to] = [boxes[0][axis], boxes[0][axis + 2]];
+                    assert!((least - from).abs() < 1e-3, "{points:?} {boxes:?}");
+                    assert!((most - to).abs() < 1e-3, "{points:?} {boxes:?}");
+                }
+                left += 1;
+            }
+        }
+        assert!(left > 10 && gone + left == 48, "{left} {gone}");
+    }
+    // Without boxes all objects are there, and encoded images keep the numbers of the record.
+    for batch in epoch(&mut Loader::new(split.clone(), options(moving(), &["outlines"])).unwrap()) {
+        assert!((0..8).all(|i| outlines(&batch, i).len() == 2));
+    }
+    let options = options(Transform::KeepEncoded, &["outlines", "boxes"]);
+    for batch in epoch(&mut Loader::new(split, options).unwrap()) {
+        for (i, &sample) in batch.samples.iter().enumerate() {
+            let [x0, y0, x1, y1] = corners(sample).map(|at| at as f32);
+            let outline = vec![x0, y0, x1, y0, x1, y1, x0, y1];
+            assert_eq!(outlines(&batch, i), [vec![outline, vec![1.0, 2.0]], vec![]]);
+        }
+    }
+}
+
 #[test]
 fn a_detection_list_selects_by_the_boxes_of_each_sample() {
     let (_directory, split) = split(RECORDS, &[]);
@@ -251,7 +325,7 @@ fn transforms_that_cannot_move_boxes_are_refused() {
         ("RandomResizedCrop", json!({"size": 16})),
         ("RandAugment", json!({})),
     ]);
-    for name in ["boxes", "mask", "points"] {
+    for name in ["boxes", "mask", "points", "outlines"] {
         let error = refused(&split, options(augment.clone(), &[name]));
         assert!(error.contains("RandAugment cannot move"), "{error}");
         let mut mixed = options(moving(), &[name]);

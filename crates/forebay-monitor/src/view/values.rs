@@ -20,6 +20,13 @@ pub(super) fn text(value: &ColumnValue<'_>, title: impl Fn(i64) -> String) -> St
             }
             _ => format!("{} bytes", bytes.len()),
         },
+        ColumnValue::List(values) => {
+            let values = values.iter().map(|value| String::from_utf8_lossy(value));
+            list(&values.collect::<Vec<_>>())
+                .chars()
+                .take(MAX_CHARS)
+                .collect()
+        }
         ColumnValue::Int(number) => number.to_string(),
         ColumnValue::Float(number) => number.to_string(),
         ColumnValue::Ints(numbers) => list(numbers),

@@ -41,6 +41,12 @@ pub enum ColumnType {
     },
     /// "text": UTF-8.
     Text,
+    /// "texts": a list of UTF-8 strings.
+    Texts,
+    /// "json": a JSON document of at most [`MAX_JSON_BYTES`](super::MAX_JSON_BYTES).
+    Json,
+    /// "polygons": COCO's segmentation of each object, as JSON in pixels of the stored image.
+    Polygons,
     /// "bytes": a byte string.
     Bytes,
     /// "boxes": rectangles as (xmin, ymin, xmax, ymax) from 0 to 1, each with a label.
@@ -52,13 +58,16 @@ pub enum ColumnType {
 }
 
 /// The types without parameters, by name.
-const NAMES: [(&str, ColumnType); 10] = [
+const NAMES: [(&str, ColumnType); 13] = [
     ("image", ColumnType::Image),
     ("label", ColumnType::Label),
     ("labels", ColumnType::Labels),
     ("int", ColumnType::Int),
     ("float", ColumnType::Float),
     ("text", ColumnType::Text),
+    ("texts", ColumnType::Texts),
+    ("json", ColumnType::Json),
+    ("polygons", ColumnType::Polygons),
     ("bytes", ColumnType::Bytes),
     ("boxes", ColumnType::Boxes),
     ("mask", ColumnType::Mask),
@@ -138,7 +147,7 @@ impl NumberType {
 /// The error for a text that is not a column type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "column type {text:?}: expected image, label, labels, int, float, vector[LENGTH], vector[LENGTH,int64], tensor[SHAPE,DTYPE], text, bytes, boxes, mask or keypoints, with * for a length that varies"
+    "column type {text:?}: expected image, label, labels, int, float, vector[LENGTH], vector[LENGTH,int64], tensor[SHAPE,DTYPE], text, texts, json, bytes, boxes, polygons, mask or keypoints, with * for a length that varies"
 )]
 pub struct ParseColumnTypeError {
     text: String,
@@ -248,6 +257,9 @@ mod tests {
             "int",
             "float",
             "text",
+            "texts",
+            "json",
+            "polygons",
             "bytes",
             "boxes",
             "mask",

@@ -1,14 +1,16 @@
 //! Values of columns: reads them from records, and adds them to records.
 
-use super::{Column, ColumnType, FeatureEntry, NumberType};
+use super::{Column, ColumnType, FeatureEntry, MAX_JSON_BYTES, NumberType};
 use crate::example::{ExampleBuilder, ExampleError, ExampleView, FeatureView};
 
 /// The value of a column in one record.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum ColumnValue<'a> {
-    /// An image, a mask, text or bytes.
+    /// An image, a mask, text, JSON or bytes.
     Bytes(&'a [u8]),
+    /// Texts, or the segmentation of each object.
+    List(Vec<&'a [u8]>),
     /// A label or an integer.
     Int(i64),
     /// A float.
@@ -59,12 +61,15 @@ impl Column {
         }
         let own = || required(example, &self.feature);
         let value = match &self.column_type {
-            ColumnType::Image | ColumnType::Mask | ColumnType::Text | ColumnType::Bytes => {
-                match own()?.one_bytes(false)? {
-                    Some(bytes) => ColumnValue::Bytes(bytes),
-                    None => return Ok(None),
-                }
-            }
+            ColumnType::Image
+            | ColumnType::Mask
+            | ColumnType::Text
+            | ColumnType::Json
+            | ColumnType::Bytes => match own()?.one_bytes(false)? {
+                Some(bytes) => ColumnValue::Bytes(bytes),
+                None => return Ok(None),
+            },
+            ColumnType::Texts | ColumnType::Polygons => ColumnValue::List(own()?.bytes_list()?),
             ColumnType::Label | ColumnType::Int => match own()?.one_int64(false)? {
                 Some(value) => ColumnValue::Int(value),
                 None => return Ok(None),
@@ -151,6 +156,9 @@ impl Column {
             ColumnValue::Bytes(bytes) => {
                 builder.add_bytes(name(0), bytes);
             }
+            ColumnValue::List(values) => {
+                builder.add_bytes_list(name(0), values);
+            }
             ColumnValue::Int(value) => {
                 builder.add_int64(name(0), *value);
             }
@@ -202,6 +210,28 @@ impl Column {
                 Ok(_) => return Ok(()),
                 Err(error) => format!("byte {} is not UTF-8", error.valid_up_to()),
             },
+            (ColumnType::Json, ColumnValue::Bytes(bytes)) => match check_json(bytes) {
+                Ok(()) => return Ok(()),
+                Err(problem) => problem,
+            },
+            (ColumnType::Texts, ColumnValue::List(texts)) => {
+                let invalid = |text: &&[u8]| std::str::from_utf8(text).is_err();
+                match texts.iter().position(invalid) {
+                    None => return Ok(()),
+                    Some(number) => format!("text {number} is not UTF-8"),
+                }
+            }
+            (ColumnType::Polygons, ColumnValue::List(objects)) => {
+                let mut objects = objects.iter().enumerate();
+                let read = |(number, json): (usize, &&[u8])| {
+                    let problem = polygons(json).err()?;
+                    Some(format!("object {number}: {problem}"))
+                };
+                match objects.find_map(read) {
+                    None => return Ok(()),
+                    Some(problem) => problem,
+                }
+            }
             (
                 ColumnType::Vector {
                     len,
@@ -300,10 +330,48 @@ fn expected_value(column_type: &ColumnType) -> &'static str {
         ColumnType::Vector { .. } => "numbers of the vector's type",
         ColumnType::Tensor { .. } => "a tensor",
         ColumnType::Text => "text",
+        ColumnType::Texts => "a list of texts",
+        ColumnType::Json => "JSON",
+        ColumnType::Polygons => "polygons",
         ColumnType::Bytes => "bytes",
         ColumnType::Boxes => "boxes",
         ColumnType::Keypoints => "keypoints",
     }
+}
+
+/// Returns the polygons of an object from COCO's JSON: each as x, y, x, y in pixels. An empty string and a run-length mask,
+/// which crowds have, give none.
+///
+/// # Errors
+/// The problem.
+pub fn polygons(json: &[u8]) -> Result<Vec<Vec<f64>>, String> {
+    let text = json.trim_ascii_start();
+    if text.is_empty() || text.starts_with(b"{") {
+        return match text.is_empty() {
+            true => Ok(Vec::new()),
+            false => check_json(json).map(|()| Vec::new()),
+        };
+    }
+    let polygons: Vec<Vec<f64>> =
+        crate::json::from_slice(json).map_err(|error| format!("no list of polygons: {error}"))?;
+    let is_odd = |polygon: &&Vec<f64>| !polygon.len().is_multiple_of(2);
+    match polygons.iter().find(is_odd) {
+        None => Ok(polygons),
+        Some(polygon) => Err(format!("{} numbers are no polygon", polygon.len())),
+    }
+}
+
+/// Checks the size, the nesting and the numbers of a JSON document.
+fn check_json(json: &[u8]) -> Result<(), String> {
+    if json.len() > MAX_JSON_BYTES {
+        let found = json.len();
+        return Err(format!(
+            "JSON has at most {MAX_JSON_BYTES} bytes, found {found}"
+        ));
+    }
+    let read = crate::json::from_slice::<serde_json::Value>(json);
+    read.map(|_| ())
+        .map_err(|error| format!("no valid JSON: {error}"))
 }
 
 /// Returns whether a record has this feature, with values or as an empty list with a kind.

@@ -90,7 +90,7 @@ impl Layout {
                 }
                 return Ok(());
             }
-            ColumnType::Text => Stored::Text,
+            ColumnType::Text | ColumnType::Json => Stored::Text,
             ColumnType::Image | ColumnType::Mask | ColumnType::Bytes => {
                 Stored::Ragged(NumberType::Uint8, Vec::new())
             }

@@ -173,7 +173,7 @@ impl Source {
                 _ => Encoding::Bytes,
             },
             ColumnType::Mask => Encoding::Png,
-            ColumnType::Text => Encoding::Str,
+            ColumnType::Text | ColumnType::Json => Encoding::Str,
             ColumnType::Bytes => Encoding::Bytes,
             ColumnType::Label | ColumnType::Int => Encoding::Scalar("int", NumberType::Int64),
             ColumnType::Float => Encoding::Scalar("float32", NumberType::Float32),

@@ -188,7 +188,12 @@ impl Columns {
                     self.described[name] = json!({"names": classes, "_type": "ClassLabel"});
                 }
             }
-            ColumnType::Text => self.leaf(&own, LeafValue::Bytes(own.clone()), false, Leaf::TEXT),
+            ColumnType::Text | ColumnType::Json => {
+                self.leaf(&own, LeafValue::Bytes(own.clone()), false, Leaf::TEXT);
+            }
+            ColumnType::Texts | ColumnType::Polygons => {
+                self.leaf(&own, LeafValue::Bytes(own.clone()), true, Leaf::TEXT);
+            }
             ColumnType::Tensor {
                 shape,
                 number: NumberType::Float64,

@@ -49,6 +49,7 @@ impl Placement {
         };
         match column.column_type {
             ColumnType::Text => ending_in("txt"),
+            ColumnType::Json => ending_in("json"),
             ColumnType::Tensor { .. } => ending_in("npy"),
             ColumnType::Mask => ending_in("png"),
             ColumnType::Image if name.contains('.') && is_image_extension(last(&name)) => {

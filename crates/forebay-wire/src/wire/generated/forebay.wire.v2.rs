@@ -237,6 +237,8 @@ pub mod column {
         Boxes = 5,
         /// ragged: x, y in pixels, float32 (points, 2), and visibility, int64
         Keypoints = 6,
+        /// ragged: uint8, a JSON document for each sample
+        Json = 7,
     }
     impl Kind {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -252,6 +254,7 @@ pub mod column {
                 Self::Bytes => "KIND_BYTES",
                 Self::Boxes => "KIND_BOXES",
                 Self::Keypoints => "KIND_KEYPOINTS",
+                Self::Json => "KIND_JSON",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -264,6 +267,7 @@ pub mod column {
                 "KIND_BYTES" => Some(Self::Bytes),
                 "KIND_BOXES" => Some(Self::Boxes),
                 "KIND_KEYPOINTS" => Some(Self::Keypoints),
+                "KIND_JSON" => Some(Self::Json),
                 _ => None,
             }
         }
