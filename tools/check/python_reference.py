@@ -33,6 +33,7 @@ LOADERS = (
     "Text",
     "Boxes",
     "Keypoints",
+    "Json",
     "EpochDigest",
     "Mapped",
     "SampleInfo",

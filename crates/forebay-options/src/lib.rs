@@ -313,7 +313,8 @@ options! {
     /// first class is an error that `on_error` handles.
     label_base: LabelBase = OptionKind::Base, "0";
     /// Further columns in batches, by name
-    /// `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch.
+    /// `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch. `NAME:TYPE` reads a
+    /// column as another type, as in "meta:json".
     columns: Vec<String> = OptionKind::Columns, "";
     /// Keep boxes that are outside of the crop or smaller than a pixel
     /// By default they are left out, together with their labels.

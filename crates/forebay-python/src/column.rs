@@ -98,6 +98,7 @@ impl Further {
             let class = match (self.kind, &self.offsets) {
                 (_, None) => return self.arrays[0].numpy(py).map(Bound::unbind),
                 (ColumnKind::Text, _) => "Text",
+                (ColumnKind::Json, _) => "Json",
                 (ColumnKind::Tensors, _) => "Tensors",
                 (ColumnKind::Boxes, _) => "Boxes",
                 (ColumnKind::Keypoints, _) => "Keypoints",

@@ -172,12 +172,13 @@ def write_columns(root: pathlib.Path, images: list[bytes]) -> None:
 
     features = {
         "data/products": {"caption": "text", "age": "int", "embedding": "vector[512]"},
-        "coco": {"tags": "labels", "boxes": "boxes"},
+        "coco": {"tags": "labels", "boxes": "boxes", "captions": "texts", "segmentation": "polygons", "meta": "text"},
         "ade20k": {"mask": "mask"},
     }
     values: dict[str, Any] = {
         "caption": "a caption", "age": 3, "embedding": np.zeros(512, np.float32), "tags": [1, 2],
         "boxes": {"boxes": [[0.25, 0.25, 0.75, 0.5]], "labels": [1]}, "mask": np.ones((8, 8), np.uint8),
+        "captions": ["a cat", "two"], "segmentation": [[[9, 9, 20, 9, 20, 20]]], "meta": '{"license": 1}',
     }  # fmt: skip
     for name, columns in features.items():
         with forebay.Writer(root / name, features={"image": "image", "label": "label", **columns}) as writer:

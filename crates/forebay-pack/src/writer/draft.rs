@@ -23,8 +23,10 @@ pub struct RecordDraft {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum DraftValue {
-    /// An encoded image or mask, text, or bytes.
+    /// An encoded image or mask, text, JSON, or bytes.
     Bytes(Vec<u8>),
+    /// Texts, or the segmentation of each object.
+    List(Vec<Vec<u8>>),
     /// An image or a mask to encode.
     Pixels(DraftPixels),
     /// A label or an integer.
@@ -160,6 +162,7 @@ impl DraftValue {
     pub(super) fn as_column(&self) -> Option<ColumnValue<'_>> {
         Some(match self {
             Self::Bytes(bytes) => ColumnValue::Bytes(bytes),
+            Self::List(values) => ColumnValue::List(values.iter().map(Vec::as_slice).collect()),
             Self::Pixels(_) => return None,
             Self::Int(value) => ColumnValue::Int(*value),
             Self::Float(value) => ColumnValue::Float(*value),
@@ -184,6 +187,7 @@ impl DraftValue {
     fn bytes(&self) -> u64 {
         (match self {
             Self::Bytes(bytes) | Self::Tensor { bytes, .. } => bytes.len(),
+            Self::List(values) => values.iter().map(|value| value.len() + 8).sum(),
             Self::Pixels(pixels) => pixels.data.len(),
             Self::Int(_) | Self::Float(_) => 8,
             Self::Ints(values) => 8 * values.len(),
@@ -196,6 +200,7 @@ impl DraftValue {
     fn in_words(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "bytes or text",
+            Self::List(_) => "a list of texts",
             Self::Pixels(_) => "pixels",
             Self::Int(_) => "an integer",
             Self::Float(_) => "a float",

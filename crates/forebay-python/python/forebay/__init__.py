@@ -25,7 +25,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from forebay._batch import TensorBatch, TorchBatch
-from forebay._columns import Boxes, Keypoints, Ragged, Tensors, Text
+from forebay._columns import Boxes, Json, Keypoints, Ragged, Tensors, Text
 from forebay._errors import (
     AuthError,
     CheckpointError,
@@ -90,6 +90,7 @@ __all__ = [
     "GaussianBlur",
     "Grayscale",
     "ImageError",
+    "Json",
     "KeepEncoded",
     "Keypoints",
     "Loader",

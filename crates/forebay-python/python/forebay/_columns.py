@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, overload
+
+from forebay._errors import ServerError
 
 Array = TypeVar("Array")
 
@@ -243,16 +246,8 @@ class Keypoints(Column[Array]):
         return {"points": self.points[start:end], "visibility": self.visibility[start:end]}  # type: ignore[index]
 
 
-class Text(Column[Any], Sequence[str]):
-    """A column of text: a sequence of `str`, each made when it is read. Its arrays stay on the CPU.
-
-    Parameters
-    ----------
-    values : array
-        The UTF-8 of all samples, one after the other: uint8.
-    offsets : array
-        Where each sample begins in `values`, and the end of the last one: int64 of shape (N + 1,).
-    """
+class _Encoded(Column[Any]):
+    """A column of encoded values, each decoded when it is read."""
 
     __slots__ = ()
     _names = ("values", "offsets")
@@ -261,13 +256,6 @@ class Text(Column[Any], Sequence[str]):
     def values(self) -> Any:
         """The UTF-8 of all samples, one after the other: uint8."""
         return self._parts[0]
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: Any) -> Any:
-        return super().__getitem__(index)
 
     def _sample(self, number: int, start: int, end: int) -> Any:
         # Shared memory may change after the loader has checked it.
@@ -291,7 +279,56 @@ class Text(Column[Any], Sequence[str]):
 
     def __reduce__(self) -> Any:
         # Without the pixels, which are in the same memory.
-        return Text, tuple(part.copy() for part in self._parts)
+        return type(self), tuple(part.copy() for part in self._parts)
+
+
+class Text(_Encoded, Sequence[str]):
+    """A column of text: a sequence of `str`, each made when it is read. Its arrays stay on the CPU.
+
+    Parameters
+    ----------
+    values : array
+        The UTF-8 of all samples, one after the other: uint8.
+    offsets : array
+        Where each sample begins in `values`, and the end of the last one: int64 of shape (N + 1,).
+    """
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index)
+
+
+class Json(_Encoded, Sequence[Any]):
+    """A column of lists of text, polygons or JSON: a sequence of Python values, each parsed when it is read.
+
+    Its arrays stay on the CPU.
+
+    Parameters
+    ----------
+    values : array
+        The JSON of all samples, one after the other: uint8, UTF-8.
+    offsets : array
+        Where each sample begins in `values`, and the end of the last one: int64 of shape (N + 1,).
+    """
+
+    __slots__ = ()
+
+    def _sample(self, number: int, start: int, end: int) -> Any:
+        text = super()._sample(number, start, end)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            # A server checks what it sends; only a broken one gets here.
+            raise ServerError(f"sample {number} of a column is not the JSON that a loader makes: {error}") from error
+
+    def to_list(self) -> list[Any]:
+        """Return the values of all samples."""
+        return list(self)
 
 
 def _library(array: Any) -> str:

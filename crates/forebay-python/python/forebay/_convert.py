@@ -338,7 +338,8 @@ def _hugging_face_type(feature: Any) -> str | None:
         inner = _hugging_face_type(feature.feature)
         length = getattr(feature, "length", -1)
         size = "*" if length is None or length < 0 else str(length)
-        return {"label": "labels", "int": f"vector[{size},int64]", "float": f"vector[{size}]"}.get(inner or "")
+        lists = {"label": "labels", "int": f"vector[{size},int64]", "float": f"vector[{size}]", "text": "texts"}
+        return lists.get(inner or "")
     if re.fullmatch(r"Array[2-5]D", name):
         shape = ",".join("*" if side is None else str(side) for side in feature.shape)
         return f"tensor[{shape},{feature.dtype}]"
@@ -387,6 +388,8 @@ def _type_of(column: str, value: Any) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(number, numbers.Real) for number in value):
         is_whole = all(isinstance(number, numbers.Integral) for number in value)
         return "vector[*,int64]" if is_whole else "vector[*]"
+    if isinstance(value, list | tuple) and value and all(isinstance(text, str) for text in value):
+        return "texts"
     raise OptionError(
         f"dataset: the type of column {column!r} cannot be told from its first value, {_values.found(value)}: "
         f"name the columns and their types with features="

@@ -969,7 +969,8 @@ class Loader:
         first class is an error that `on_error` handles.
     columns : sequence of str, optional
         Further columns in batches, by name.
-        `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch.
+        `forebay inspect` lists the columns of a dataset; docs/columns.md says what each type becomes in a batch. `NAME:TYPE` reads a
+        column as another type, as in "meta:json".
     on_error : {"raise", "skip", "zero"}, default "raise"
         Handling of samples that cannot be read or decoded.
         "skip" puts the next good sample of the batch in their place, "zero" puts zeros and the label -1. `Batch.failed` says which

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay._columns import Boxes, Column, Keypoints, Tensors, Text
+from forebay._columns import Boxes, Column, Json, Keypoints, Tensors, Text
 from forebay._convert import Key
 from forebay._convert import convert as convert_samples
 from forebay._errors import Error, MismatchError, OptionError
@@ -70,8 +70,8 @@ def read(
     ray.data.Dataset
         With a transform: "image", a tensor of shape (H, W, 3), uint8 by default; "label", int64, from 0, -1 without one; and
         "sample", int64, the number of the record in its split. Without: "key", text; "image", bytes as they were packed;
-        and "label". Then the further columns: numbers and tensors; lists of numbers; text; bytes; boxes, in pixels, as a
-        struct of "boxes" and "labels"; keypoints as one of "points" and "visibility".
+        and "label". Then the further columns: numbers and tensors; lists of numbers; text; lists of text; JSON as text; bytes;
+        polygons as lists; boxes, in pixels, as a struct of "boxes" and "labels"; keypoints as one of "points" and "visibility".
 
     Raises
     ------
@@ -285,7 +285,8 @@ def _tables(records: Dataset, options: dict[str, Any], threads: int, drawn: tupl
         table = BlockAccessor.batch_to_arrow_block(columns)
         for name, value in named.items():
             if not _is_tensor(value):
-                table = table.append_column(name, _arrow(value, records.columns.get(name, "")))
+                kind = records.columns.get(name, name.rpartition(":")[2])
+                table = table.append_column(name, _arrow(value, kind))
         yield table
 
 
@@ -299,6 +300,12 @@ def _arrow(values: Column[Any], kind: str) -> Any:
 
     if isinstance(values, Text):
         return pyarrow.array(list(values), pyarrow.large_string())
+    if isinstance(values, Json):
+        nested = {"texts": pyarrow.large_string(), "polygons": pyarrow.list_(pyarrow.list_(pyarrow.float32()))}
+        if kind in nested:
+            return pyarrow.array(list(values), pyarrow.list_(nested[kind]))
+        # Values of one type in all blocks: text.
+        return _arrow(Text(values.values, values.offsets), kind)
     if kind in ("bytes", "mask"):
         return pyarrow.array([bytes(value) for value in values], pyarrow.large_binary())
     points, numbers = pyarrow.list_(pyarrow.list_(pyarrow.float32())), pyarrow.list_(pyarrow.int64())

@@ -5,6 +5,7 @@ None of these libraries is imported with this module.
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import sys
@@ -280,6 +281,21 @@ def rows(value: Any, name: str, beside: str) -> tuple[Any, Any]:
     return (made, None if others is None else plain(others))
 
 
+def document(value: Any) -> str:
+    """The JSON of a value."""
+    try:
+        return json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused(f"expected what JSON can hold, found {found(value)}: {error}") from error
+
+
+def polygons(value: Any) -> list[str]:
+    """The JSON of the polygons of each object."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise Refused(f"expected a list of the polygons of each object, found {found(value)}")
+    return [document([plain(polygon) for polygon in one] if isinstance(one, list | tuple) else one) for one in value]
+
+
 def buffer(value: Any) -> Any:
     """Bytes of any bytes-like object."""
     return value.tobytes() if isinstance(value, memoryview) else value
@@ -291,6 +307,8 @@ _PLAIN: dict[str, Normalize] = {
     "boxes": boxes,
     "keypoints": keypoints,
     "bytes": buffer,
+    "json": document,
+    "polygons": polygons,
     "labels": plain,
     "int": plain,
     "float": plain,

@@ -74,8 +74,8 @@ class Writer:
         A directory, or a place in a store: ``s3://bucket/mine``, ``gs://``, ``az://``. It is missing or empty.
     features : dict of str to str
         The columns and their types, as in ``{"image": "image", "label": "label", "caption": "text"}``: "image", "label",
-        "labels", "int", "float", "text", "bytes", "vector[4]", "vector[*,int64]", "tensor[3,*,float32]", "boxes", "mask"
-        or "keypoints". Loaders decode the column named "image", and take their labels from the one named "label".
+        "labels", "int", "float", "text", "texts", "json", "bytes", "vector[4]", "vector[*,int64]", "tensor[3,*,float32]", "boxes",
+        "polygons", "mask" or "keypoints". Loaders decode the column named "image", and take their labels from the one named "label".
     format : str, default "tfrecord"
         The kind of shards, "tfrecord" or "indexed"; or a format of another tool, "webdataset", "mds", "parquet",
         "arrayrecord", "hdf5", "lmdb", "npz", "safetensors" or "zarr". For these, samples wait in indexed shards in a directory

@@ -27,10 +27,17 @@ pub(super) fn value(
             Err(_) => bytes(given, "the bytes of an image, or its pixels"),
         },
         ColumnType::Bytes => bytes(given, "bytes"),
-        ColumnType::Text => {
+        ColumnType::Text | ColumnType::Json => {
             let text = given.extract::<String>();
             text.map(DraftValue::from)
                 .map_err(|_| unexpected("str", given))
+        }
+        ColumnType::Texts | ColumnType::Polygons => {
+            let texts = given.extract::<Vec<String>>();
+            let texts = texts.map_err(|_| unexpected("a list of str", given))?;
+            Ok(DraftValue::List(
+                texts.into_iter().map(String::into_bytes).collect(),
+            ))
         }
         ColumnType::Label | ColumnType::Int => Ok(DraftValue::Int(int(given)?)),
         ColumnType::Float => Ok(DraftValue::Float(float(given)?)),
