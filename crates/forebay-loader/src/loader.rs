@@ -145,9 +145,17 @@ impl Loader {
         let mut options = options;
         let (sampling, selection) = options.sampling.resolve(&*source)?;
         options.sampling = sampling;
+        let changes = selection.portions().is_some_and(|epochs| epochs.len() > 1);
+        if changes && !options.shuffle.reshuffle {
+            let expected = "true with weights of a mix that change from epoch to epoch";
+            return Err(Error::option("reshuffle", "false", expected));
+        }
         let num_samples = selection.len();
         let selected_bytes = match (source.portions(), selection.portions()) {
-            (Some(portions), Some(counts)) => portions.bytes_of(counts),
+            (Some(portions), Some(counts)) => {
+                let epochs = counts.iter().map(|counts| portions.bytes_of(counts));
+                epochs.max().unwrap_or(0)
+            }
             _ => {
                 let bytes =
                     u128::from(bytes) * u128::from(num_samples) / u128::from(records.max(1));

@@ -15,6 +15,7 @@ use forebay_shard::{RecordBlock, Schema, Split, StorageStats};
 
 use crate::error::{Error, RecordLocation, Result};
 use crate::labels::Relabel;
+use crate::plan::Key;
 use crate::source::{
     Classes, DEFAULT_READERS, MAX_GAP_BYTES, PageCache, Portions, Source, SplitSource,
 };
@@ -24,7 +25,7 @@ use crate::source::{
 /// Records are numbered consecutively: those of the first split, then those of the second, and so
 /// on. Without weights an epoch has each record once. With weights it has as many samples as there
 /// are records, or [`Sampling::num_samples`](crate::Sampling::num_samples), and each split gets a quota in
-/// proportion to its weight. The epochs cycle through a split, in a new order each time, and each
+/// proportion to its weight in that epoch. The epochs cycle through a split, in a new order each time, and each
 /// epoch continues where the previous one ended: a record repeats only after all others of its
 /// split occurred.
 ///
@@ -36,7 +37,7 @@ use crate::source::{
 /// let photos = Dataset::open("/data/photos")?.split("train")?;
 /// let sketches = Dataset::open("/data/sketches")?.split("train")?;
 /// let mut mix = Mix::new(vec![photos, sketches]);
-/// mix.weights = Some(vec![0.7, 0.3]);
+/// mix.weights = vec![vec![0.7, 0.3]];
 /// mix.labels = MixLabels::ByName;
 /// let options = Options::new(256, Transform::Train(TrainTransform::new(224)));
 /// let loader = Loader::mixed(&mix, options)?;
@@ -47,8 +48,8 @@ use crate::source::{
 pub struct Mix {
     /// The splits, in the order in which their records are numbered.
     pub splits: Vec<Split>,
-    /// One weight per split; `None` for each record once.
-    pub weights: Option<Vec<f64>>,
+    /// One weight per split for each epoch, where those of the last one stay; empty for each record once.
+    pub weights: Vec<Vec<f64>>,
     /// The conversion of labels.
     pub labels: MixLabels,
 }
@@ -77,7 +78,7 @@ impl Mix {
     pub fn new(splits: Vec<Split>) -> Self {
         Mix {
             splits,
-            weights: None,
+            weights: Vec::new(),
             labels: MixLabels::default(),
         }
     }
@@ -121,10 +122,17 @@ impl Mix {
         let mut text = "mix(".to_owned();
         for (i, fingerprint) in fingerprints.enumerate() {
             text += if i == 0 { "" } else { ", " };
-            if let Some(weight) = self.weights.as_ref().and_then(|weights| weights.get(i)) {
+            if let Some(weight) = self.weights.first().and_then(|weights| weights.get(i)) {
                 let _ = write!(text, "{weight}*");
             }
             text += fingerprint;
+        }
+        if let [_, later @ ..] = self.schedule()
+            && !later.is_empty()
+        {
+            let bits = later.iter().flatten().map(|weight| weight.to_bits());
+            let key = bits.fold(Key::root(later.len() as u64), Key::child).bits();
+            let _ = write!(text, "; weights of {} epochs={key:016x}", later.len() + 1);
         }
         match &self.labels {
             MixLabels::Stored => {}
@@ -137,14 +145,23 @@ impl Mix {
         text + ")"
     }
 
+    /// Returns the weights without those of last epochs that change nothing.
+    fn schedule(&self) -> &[Vec<f64>] {
+        let last = self.weights.last();
+        let changing = self
+            .weights
+            .iter()
+            .rposition(|weights| Some(weights) != last);
+        let len = changing.map_or(1, |at| at + 2).min(self.weights.len());
+        &self.weights[..len]
+    }
+
     pub(crate) fn source(&self, page_cache: PageCache, label_base: LabelBase) -> Result<MixSource> {
         let count = self.splits.len();
         if count == 0 {
             return Err(Error::option("datasets", "empty", "at least one dataset"));
         }
-        if let Some(weights) = &self.weights
-            && weights.len() != count
-        {
+        if let Some(weights) = self.weights.iter().find(|weights| weights.len() != count) {
             let expected = format!("{count}, one for each dataset");
             let found = format!("{} numbers", weights.len());
             return Err(Error::option("weights", found, expected));
@@ -160,7 +177,7 @@ impl Mix {
         Ok(MixSource {
             parts,
             starts,
-            weights: self.weights.clone(),
+            weights: self.schedule().to_vec(),
             by_name: names.by_name,
             classes: names.classes,
         })
@@ -308,7 +325,8 @@ pub(crate) struct MixSource {
     parts: Vec<SplitSource>,
     /// Number of the first record of each part, followed by the total number of records.
     starts: Vec<u64>,
-    weights: Option<Vec<f64>>,
+    /// The weights of the parts in each epoch.
+    weights: Vec<Vec<f64>>,
     by_name: BTreeMap<String, Class>,
     classes: Classes,
 }
@@ -441,11 +459,10 @@ impl Source for MixSource {
     }
 
     fn portions(&self) -> Option<Portions> {
-        let weights = self.weights.clone()?;
-        Some(Portions {
+        (!self.weights.is_empty()).then(|| Portions {
             starts: self.starts.clone(),
             bytes: self.parts.iter().map(|part| part.bytes()).collect(),
-            weights,
+            weights: self.weights.clone(),
         })
     }
 }

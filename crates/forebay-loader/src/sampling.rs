@@ -64,7 +64,7 @@ pub enum Weights {
 fn portion(num_samples: u64, list: Vec<u32>, portions: &Portions) -> Result<Selection> {
     let below = |&end: &u64| list.partition_point(|&record| u64::from(record) < end);
     let starts: Vec<usize> = portions.starts.iter().map(below).collect();
-    for (part, weight) in portions.weights.iter().enumerate() {
+    for (part, weight) in portions.weights.iter().flat_map(|of| of.iter().enumerate()) {
         if *weight > 0.0 && starts[part] == starts[part + 1] {
             let found = format!("what leaves no record of dataset {part}, which weighs {weight}");
             return refused("sampling", found, "records of each dataset with a weight");

@@ -147,8 +147,8 @@ pub(crate) struct Portions {
     pub(crate) starts: Vec<u64>,
     /// Stored size of each part, in bytes.
     pub(crate) bytes: Vec<u64>,
-    /// Not negative.
-    pub(crate) weights: Vec<f64>,
+    /// Not negative, for each epoch; those of the last one stay.
+    pub(crate) weights: Vec<Vec<f64>>,
 }
 
 impl Portions {

@@ -205,6 +205,63 @@ def test_states_name_datasets_and_weights(first: pathlib.Path, other: pathlib.Pa
             it.load_state_dict(state)
 
 
+def test_weights_of_each_epoch(first: pathlib.Path, other: pathlib.Path) -> None:
+    def harder(epoch: int) -> list[float]:
+        return [1, min(epoch / 2, 1)]
+
+    listed = forebay.Mix([first, other], weights=[[1, 0], [1, 0.5], [1, 1], [1, 1]])
+    called = forebay.Mix([first, other], weights=harder)
+    assert called == listed and called.weights == ((1.0, 0.0), (1.0, 0.5), (1.0, 1.0))
+    with loader(called, num_samples=48, drop_last=False) as it:
+        assert len(it) == 12
+        shares = []
+        for _ in range(4):
+            found = epoch(it)
+            assert len(found) == 48 and len(it) == 12
+            shares.append(sum(dataset for *_, dataset in found))
+        assert shares == [0, 16, 24, 24]
+        it.set_epoch(1)
+        second = [batch.samples.tolist() for batch in it]
+        it.set_epoch(1)
+        steps = iter(it)
+        for _ in range(5):
+            next(steps)
+        state = json.loads(json.dumps(it.state_dict()))
+    with loader(listed, num_samples=48, drop_last=False) as it:
+        it.load_state_dict(state)
+        assert [batch.samples.tolist() for batch in it] == second[5:]
+    # A function that gives other weights is another mix, before and after the epoch of the state.
+    for changed in (lambda epoch: [1, min(epoch / 3, 1)], lambda epoch: [1, min(epoch / 2, 2)], lambda epoch: [1, 0.5]):
+        with loader(forebay.Mix([first, other], weights=changed), num_samples=48) as it:
+            with pytest.raises(forebay.StateError, match=r"_fingerprint is mix\(.*; weights of 3 epochs=[0-9a-f]{16}\) there and mix\(.* here"):
+                it.load_state_dict(state)
+    with pytest.raises(forebay.OptionError, match="option reshuffle is false: expected true with weights of a mix that change"):
+        loader(listed, reshuffle=False)
+
+
+def test_weights_that_change_are_values() -> None:
+    mix = forebay.Mix(["a", "b"], weights=[[1, 0], [1, 2]])
+    for same in (copy.deepcopy(mix), pickle.loads(pickle.dumps(mix)), eval(repr(mix), {"Mix": forebay.Mix})):
+        assert same == mix and hash(same) == hash(mix)
+    assert forebay.Mix(["a", "b"], weights=[1, 2]) == forebay.Mix([("a", 1), ("b", 2)])
+    assert repr(forebay.Mix(["a", "b"], weights=lambda epoch: [1, epoch])) == "Mix(['a', 'b'], weights=<10000 epochs>)"
+    for weights, message in [
+        ([[1, 0], [1]], r"weights in epoch 1: expected 2 numbers, one for each dataset, found 1"),
+        ([[1, 0], 3], r"weights in epoch 1: expected a number for each dataset, found 3"),
+        ([[1, 0], [0, 0]], r"the weights in epoch 1 are all 0"),
+        (lambda epoch: [1, 5 - epoch], r"the weight of 'b' in epoch 6 is -1.0: expected a number of at least 0"),
+        ([1], r"weights: expected 2 numbers"),
+        ([], r"weights: expected 2 numbers"),
+        (["x", "y"], r"weights in epoch 0: expected a number"),
+    ]:
+        with pytest.raises(forebay.OptionError, match=message):
+            forebay.Mix(["a", "b"], weights=weights)  # type: ignore[arg-type]
+    with pytest.raises(forebay.OptionError, match="datasets without weights of their own"):
+        forebay.Mix([("a", 1), ("b", 1)], weights=[1, 2])
+    with pytest.raises(ZeroDivisionError):
+        forebay.Mix(["a", "b"], weights=lambda epoch: [1, 1 / epoch])
+
+
 def test_mapped_batches_know_their_datasets(first: pathlib.Path, other: pathlib.Path) -> None:
     mix = forebay.Mix([first, other])
     with loader(mix) as it:

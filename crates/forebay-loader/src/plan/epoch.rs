@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn golden_portions() {
         let members = vec![0, 1, 2, 4, 6, 7, 8, 9];
-        let selection = Selection::portioned(7, vec![0, 3, 8], members, &[1.5, 0.5]).unwrap();
+        let selection = Selection::portioned(7, vec![0, 3, 8], members, &[vec![1.5, 0.5]]).unwrap();
         let blocks = Shuffle::blocks(2, 2);
         let epoch = epoch(&selection, 2, 1, blocks);
         let order: Vec<(u64, u64)> = (0..7)

@@ -21,8 +21,8 @@
 //! its group occurred. With `T` indices per epoch and `s(g)` the sum of the weights of the groups up
 //! to `g`, in their order and in double precision, group `g` has the indices of each epoch from
 //! `floor(T * (s(g - 1) / s) + 0.5)` to `floor(T * (s(g) / s) + 0.5)`, where `s` is the sum of all.
-//! With `c` indices of a group of `n` members, epoch `e` has numbers `e * c` to `(e + 1) * c` of the
-//! group's endless sequence: number `i` is member `permutation(n, K)(i % n)`, with `K =
+//! With `c(e)` indices of a group of `n` members, epoch `e` has the next `c(e)` numbers of the group's
+//! endless sequence after those of the epochs before it: number `i` is member `permutation(n, K)(i % n)`, with `K =
 //! Key::root(seed).child(6).child(g).child(i / n)`.
 
 use std::sync::Arc;
@@ -48,8 +48,8 @@ enum Kind {
 #[derive(Debug)]
 struct Portions {
     num_samples: u64,
-    /// Number of samples of each group.
-    counts: Vec<u64>,
+    /// Number of samples of each group in each epoch; those of the last one stay.
+    counts: Vec<Vec<u64>>,
     /// Start of each group in `members`, followed by the number of members.
     starts: Vec<usize>,
     /// In ascending order: groups are consecutive parts of the storage order.
@@ -101,8 +101,8 @@ impl Selection {
         }))))
     }
 
-    /// Selects `num_samples` records per epoch, with a quota for each group by its weight: see the
-    /// module. `members` are in ascending order, and `starts` holds the start of each group,
+    /// Selects `num_samples` records per epoch, with a quota for each group by its weight in that epoch:
+    /// see the module. `members` are in ascending order, and `starts` holds the start of each group,
     /// followed by their number; no group with a weight is empty.
     ///
     /// # Errors
@@ -112,17 +112,19 @@ impl Selection {
         num_samples: u64,
         starts: Vec<usize>,
         members: Vec<u32>,
-        weights: &[f64],
+        weights: &[Vec<f64>],
     ) -> Result<Self> {
-        let sum = checked_sum(weights)?;
-        let mut counts = Vec::with_capacity(weights.len());
-        let (mut partial, mut before) = (0.0, 0);
-        for weight in weights {
-            partial += weight;
-            let end = (num_samples as f64 * (partial / sum) + 0.5) as u64;
-            counts.push(end - before);
-            before = end;
-        }
+        let quotas = |weights: &Vec<f64>| {
+            let sum = checked_sum(weights)?;
+            let (mut partial, mut before) = (0.0, 0);
+            let quota = |weight: &f64| {
+                partial += weight;
+                let end = (num_samples as f64 * (partial / sum) + 0.5) as u64;
+                end - std::mem::replace(&mut before, end)
+            };
+            Ok(weights.iter().map(quota).collect())
+        };
+        let counts: Vec<Vec<u64>> = weights.iter().map(quotas).collect::<Result<_>>()?;
         Ok(Selection(Kind::Portioned(Arc::new(Portions {
             num_samples,
             counts,
@@ -131,8 +133,8 @@ impl Selection {
         }))))
     }
 
-    /// Returns the number of samples of each group per epoch, if the selection has quotas.
-    pub(crate) fn portions(&self) -> Option<&[u64]> {
+    /// Returns the number of samples of each group in each epoch, if the selection has quotas.
+    pub(crate) fn portions(&self) -> Option<&[Vec<u64>]> {
         match &self.0 {
             Kind::Portioned(portions) => Some(&portions.counts),
             Kind::First(_) | Kind::Listed(_) | Kind::Drawn(_) => None,
@@ -175,9 +177,16 @@ impl Selection {
 impl Portions {
     fn assign(&self, key: Key, epoch: u64) -> Vec<u32> {
         let mut indices = Vec::with_capacity(usize::try_from(self.num_samples).unwrap_or(0));
-        for (group, &count) in self.counts.iter().enumerate() {
+        let last = self.counts.len() - 1;
+        let listed = usize::try_from(epoch).map_or(last, |epoch| epoch.min(last));
+        for (group, &count) in self.counts[listed].iter().enumerate() {
             let members = &self.members[self.starts[group]..self.starts[group + 1]];
-            let times = times(members.len(), key.child(group as u64), epoch, count);
+            let before = self.counts[..listed]
+                .iter()
+                .map(|counts| u128::from(counts[group]));
+            let stayed = u128::from(epoch - listed as u64) * u128::from(count);
+            let start = before.sum::<u128>() + stayed;
+            let times = times(members.len(), key.child(group as u64), start, count);
             for (&record, times) in members.iter().zip(times) {
                 indices.extend(std::iter::repeat_n(record, times as usize));
             }
@@ -186,11 +195,10 @@ impl Portions {
     }
 }
 
-/// Returns how often each of `members` members occurs among the `count` samples of an epoch.
-fn times(members: usize, key: Key, epoch: u64, count: u64) -> Vec<u32> {
+/// Returns how often each of `members` members occurs among the `count` samples from number `at` on.
+fn times(members: usize, key: Key, mut at: u128, count: u64) -> Vec<u32> {
     let mut times = vec![0u32; members];
     let size = members as u128;
-    let mut at = u128::from(epoch) * u128::from(count);
     let end = at + u128::from(count);
     while at < end {
         // Up to the end of the current cycle through all members.
@@ -407,8 +415,9 @@ mod tests {
         let starts = vec![0, 3, 3, 10, 110];
         let members: Vec<u32> = (0..110).map(|i| i * 2).collect();
         let weights = [0.5, 0.0, 0.2, 0.3];
-        let selection = Selection::portioned(97, starts.clone(), members, &weights).unwrap();
-        let portions = selection.portions().unwrap().to_vec();
+        let selection =
+            Selection::portioned(97, starts.clone(), members, &[weights.to_vec()]).unwrap();
+        let portions = selection.portions().unwrap()[0].clone();
         assert_eq!(portions, [49, 0, 19, 29]);
         assert_eq!(selection.len(), 97);
         for epochs in [1, 2, 5, 31] {
@@ -430,10 +439,54 @@ mod tests {
         assert!(far.is_sorted());
     }
 
+    /// With quotas that change, no record of a group repeats before all others came either.
+    #[test]
+    fn quotas_of_each_epoch_continue_the_group() {
+        let weights = [
+            vec![1.0, 0.0],
+            vec![1.0, 3.0],
+            vec![0.0, 1.0],
+            vec![1.0, 1.0],
+        ];
+        let starts = vec![0, 7, 30];
+        let of = |weights: &[Vec<f64>]| {
+            Selection::portioned(20, starts.clone(), (0..30).collect(), weights).unwrap()
+        };
+        let selection = of(&weights);
+        assert_eq!(
+            selection.portions().unwrap(),
+            [[20, 0], [5, 15], [0, 20], [10, 10]]
+        );
+        for epochs in [1, 2, 3, 4, 5, 40] {
+            let counts = counts(&selection, epochs, 30);
+            for group in [&counts[..7], &counts[7..]] {
+                let least = group.iter().min().unwrap();
+                assert!(
+                    group.iter().max().unwrap() - least <= 1,
+                    "{epochs}: {counts:?}"
+                );
+            }
+        }
+        let records = |selection: &Selection, epoch| match selection.indices(3, epoch) {
+            Indices::Drawn(records) => records,
+            _ => panic!("portions are dealt"),
+        };
+        // Weights that stay are those of a mix without a schedule, and the last ones stay.
+        let constant = [
+            of(&weights[3..]),
+            of(&[weights[3].clone(), weights[3].clone()]),
+        ];
+        for epoch in [0, 1, 2, 9, u64::MAX] {
+            assert_eq!(records(&constant[0], epoch), records(&constant[1], epoch));
+            assert_eq!(records(&selection, epoch).len(), 20);
+        }
+        assert!(records(&selection, 2).iter().all(|&record| record >= 7));
+    }
+
     #[test]
     fn each_pass_has_its_own_order() {
         let members = (0..100).collect();
-        let selection = Selection::portioned(50, vec![0, 100], members, &[2.0]).unwrap();
+        let selection = Selection::portioned(50, vec![0, 100], members, &[vec![2.0]]).unwrap();
         let half = |epoch| match selection.indices(8, epoch) {
             Indices::Drawn(records) => records,
             _ => panic!("portions are dealt"),
@@ -457,7 +510,7 @@ mod tests {
         ] {
             assert!(Alias::new(bad).is_err(), "{bad:?}");
             let starts = vec![0; bad.len() + 1];
-            assert!(Selection::portioned(1, starts, Vec::new(), bad).is_err());
+            assert!(Selection::portioned(1, starts, Vec::new(), &[bad.to_vec()]).is_err());
         }
     }
 }

@@ -48,7 +48,7 @@ fn pair() -> Pair {
 
 fn weighted(splits: &[Split], weights: &[f64]) -> Mix {
     let mut mix = Mix::new(splits.to_vec());
-    mix.weights = Some(weights.to_vec());
+    mix.weights = vec![weights.to_vec()];
     mix
 }
 
@@ -107,6 +107,77 @@ fn without_weights_each_record_comes_once() {
         }
         assert_eq!(found, each, "{shuffle:?}");
     }
+}
+
+#[test]
+fn a_schedule_has_weights_for_each_epoch() {
+    let pair = pair();
+    let mut mix = weighted(&pair.splits, &[1.0, 0.0]);
+    mix.weights
+        .extend([vec![1.0, 3.0], vec![0.0, 1.0], vec![0.0, 1.0]]);
+    let mut options = options(8);
+    options.sampling.num_samples = 40;
+    let mut loader = mixed(&mix, options.clone());
+    assert_eq!(loader.batches_per_epoch(), 5);
+    let all: Vec<Samples> = (0..5).map(|_| epoch(&mut loader)).collect();
+    let first = |samples: &Samples| samples.iter().filter(|sample| sample.2 < 100).count();
+    let shares: Vec<(usize, usize)> = all.iter().map(|s| (first(s), s.len())).collect();
+    assert_eq!(shares, [(40, 40), (10, 40), (0, 40), (0, 40), (0, 40)]);
+    // Resuming is a number, in any epoch and for any world size.
+    for (at, rest) in [(1, 16), (3, 8), (4, 0)] {
+        let mut resumed = Loader::resume_mixed(&mix, options.clone(), (at, rest), None).unwrap();
+        assert_eq!(epoch(&mut resumed), all[at as usize][rest as usize..]);
+    }
+    let mut parts = Vec::new();
+    for rank in 0..2 {
+        let mut options = options.clone();
+        (options.rank, options.world_size) = (rank, 2);
+        (options.batch_size, options.shuffle) = (4, options.shuffle);
+        let mut part = mixed(&mix, options);
+        epoch(&mut part);
+        parts.extend(epoch(&mut part));
+    }
+    let sorted = |mut samples: Samples| {
+        samples.sort();
+        samples
+    };
+    assert_eq!(sorted(parts), sorted(all[1].clone()));
+    // The identity has the weights of all epochs, and none that change nothing.
+    let name = mix.fingerprint();
+    assert!(
+        name.starts_with("mix(1*") && name.contains("; weights of 3 epochs="),
+        "{name}"
+    );
+    let mut other = mix.clone();
+    other.weights.pop();
+    assert_eq!(other.fingerprint(), name);
+    other.weights.pop();
+    assert_ne!(other.fingerprint(), name);
+    other.weights.truncate(1);
+    assert_eq!(
+        other.fingerprint(),
+        weighted(&pair.splits, &[1.0, 0.0]).fingerprint()
+    );
+    // Each epoch is checked.
+    for (weights, said) in [
+        (vec![1.0], "option weights is 1 numbers: expected 2"),
+        (vec![0.0, 0.0], "option weights is a sum of 0"),
+        (vec![1.0, -1.0], "option weights is -1"),
+    ] {
+        let mut wrong = mix.clone();
+        wrong.weights[1] = weights;
+        assert!(
+            refusal(&wrong, |_| {}).contains(said),
+            "{}",
+            refusal(&wrong, |_| {})
+        );
+    }
+    options.shuffle.reshuffle = false;
+    let error = Loader::mixed(&mix, options).unwrap_err().to_string();
+    assert!(
+        error.starts_with("option reshuffle is false: expected true"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -102,14 +102,31 @@ pub(super) enum Origin {
 #[derive(FromPyObject)]
 pub(super) struct GivenMix {
     sources: Vec<PathBuf>,
-    weights: Option<Vec<f64>>,
+    weights: Option<GivenWeights>,
     labels: GivenLabels,
+}
+
+#[derive(FromPyObject)]
+enum GivenWeights {
+    Constant(Vec<f64>),
+    ByEpoch(Vec<Vec<f64>>),
 }
 
 #[derive(FromPyObject)]
 enum GivenLabels {
     Named(String),
     Added(Vec<i64>),
+}
+
+impl GivenMix {
+    /// Returns the weights of the datasets in each epoch.
+    fn weights(&self) -> &[Vec<f64>] {
+        match &self.weights {
+            None => &[],
+            Some(GivenWeights::Constant(weights)) => std::slice::from_ref(weights),
+            Some(GivenWeights::ByEpoch(epochs)) => epochs,
+        }
+    }
 }
 
 impl Origin {
@@ -152,7 +169,7 @@ impl fmt::Display for Origin {
         };
         for (i, source) in mix.sources.iter().enumerate() {
             let plus = if i == 0 { "" } else { " + " };
-            match mix.weights.as_ref().and_then(|weights| weights.get(i)) {
+            match mix.weights().first().and_then(|weights| weights.get(i)) {
                 None => write!(f, "{plus}{}", source.display())?,
                 Some(weight) => write!(f, "{plus}{weight}*{}", source.display())?,
             }

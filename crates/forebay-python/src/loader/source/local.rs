@@ -55,7 +55,7 @@ pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn O
         splits.push(dataset.split(&name)?);
     }
     let mut mix = Mix::new(splits);
-    mix.weights = given.weights.clone();
+    mix.weights = given.weights().to_vec();
     mix.labels = match &given.labels {
         GivenLabels::Added(offsets) => MixLabels::Add(offsets.clone()),
         GivenLabels::Named(name) => match name.as_str() {
