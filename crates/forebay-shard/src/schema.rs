@@ -634,7 +634,7 @@ mod tests {
         }
         let long = vec![b' '; MAX_JSON_BYTES + 1];
         let bad: [(&str, &[&[u8]], &str); 12] = [
-            ("texts", &[b"a", b"\xff"], "text 1 is not UTF-8"),
+            ("texts", &[b"a", b"\xff"], "text 1: byte 0 is not UTF-8"),
             (
                 "polygons",
                 &[b"[]", b"[[1, 2, 3]]"],

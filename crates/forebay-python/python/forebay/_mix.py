@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from forebay._errors import OptionError
 
 _Path: TypeAlias = str | os.PathLike[str]
-_Weights: TypeAlias = Sequence[float] | Sequence[Sequence[float]] | Callable[[int], Sequence[float]]
+_Weights: TypeAlias = Sequence[float | Sequence[float]] | Callable[[int], Sequence[float]]
 # Epochs that a function of weights is called for.
 _EPOCHS = 10_000
 # More epochs than this are counted in the repr, not listed.

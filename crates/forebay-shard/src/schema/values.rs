@@ -201,36 +201,20 @@ impl Column {
     /// # Errors
     /// [`ExampleError::Column`] with the problem.
     pub fn check(&self, value: &ColumnValue<'_>) -> Result<(), ExampleError> {
+        let checked = |found: Result<(), String>| found.map_err(|problem| self.invalid(problem));
         let problem = match (&self.column_type, value) {
             (ColumnType::Image | ColumnType::Mask | ColumnType::Bytes, ColumnValue::Bytes(_))
             | (ColumnType::Label | ColumnType::Int, ColumnValue::Int(_))
             | (ColumnType::Float, ColumnValue::Float(_))
             | (ColumnType::Labels, ColumnValue::Ints(_)) => return Ok(()),
-            (ColumnType::Text, ColumnValue::Bytes(bytes)) => match std::str::from_utf8(bytes) {
-                Ok(_) => return Ok(()),
-                Err(error) => format!("byte {} is not UTF-8", error.valid_up_to()),
-            },
-            (ColumnType::Json, ColumnValue::Bytes(bytes)) => match check_json(bytes) {
-                Ok(()) => return Ok(()),
-                Err(problem) => problem,
-            },
+            (ColumnType::Text, ColumnValue::Bytes(bytes)) => return checked(check_text(bytes)),
+            (ColumnType::Json, ColumnValue::Bytes(bytes)) => return checked(check_json(bytes)),
             (ColumnType::Texts, ColumnValue::List(texts)) => {
-                let invalid = |text: &&[u8]| std::str::from_utf8(text).is_err();
-                match texts.iter().position(invalid) {
-                    None => return Ok(()),
-                    Some(number) => format!("text {number} is not UTF-8"),
-                }
+                return checked(check_each("text", texts, check_text));
             }
             (ColumnType::Polygons, ColumnValue::List(objects)) => {
-                let mut objects = objects.iter().enumerate();
-                let read = |(number, json): (usize, &&[u8])| {
-                    let problem = polygons(json).err()?;
-                    Some(format!("object {number}: {problem}"))
-                };
-                match objects.find_map(read) {
-                    None => return Ok(()),
-                    Some(problem) => problem,
-                }
+                let check = |json: &[u8]| polygons(json).map(drop);
+                return checked(check_each("object", objects, check));
             }
             (
                 ColumnType::Vector {
@@ -345,12 +329,10 @@ fn expected_value(column_type: &ColumnType) -> &'static str {
 /// # Errors
 /// The problem.
 pub fn polygons(json: &[u8]) -> Result<Vec<Vec<f64>>, String> {
-    let text = json.trim_ascii_start();
-    if text.is_empty() || text.starts_with(b"{") {
-        return match text.is_empty() {
-            true => Ok(Vec::new()),
-            false => check_json(json).map(|()| Vec::new()),
-        };
+    match json.trim_ascii_start().first() {
+        None => return Ok(Vec::new()),
+        Some(b'{') => return check_json(json).map(|()| Vec::new()),
+        Some(_) => {}
     }
     let polygons: Vec<Vec<f64>> =
         crate::json::from_slice(json).map_err(|error| format!("no list of polygons: {error}"))?;
@@ -359,6 +341,22 @@ pub fn polygons(json: &[u8]) -> Result<Vec<Vec<f64>>, String> {
         None => Ok(polygons),
         Some(polygon) => Err(format!("{} numbers are no polygon", polygon.len())),
     }
+}
+
+fn check_each(
+    name: &str,
+    values: &[&[u8]],
+    check: impl Fn(&[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let failed = |number, problem| format!("{name} {number}: {problem}");
+    let mut values = values.iter().enumerate();
+    values.try_for_each(|(number, value)| check(value).map_err(|e| failed(number, e)))
+}
+
+fn check_text(text: &[u8]) -> Result<(), String> {
+    let text = std::str::from_utf8(text);
+    text.map(drop)
+        .map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))
 }
 
 /// Checks the size, the nesting and the numbers of a JSON document.
