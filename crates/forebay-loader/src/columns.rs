@@ -109,11 +109,11 @@ impl Format {
             len.ok_or_else(|| format!("{}: no memory can hold it", column.column_type))
         };
         let (kind, ragged, arrays) = match &column.column_type {
-            ColumnType::Label | ColumnType::Int => {
-                (ColumnKind::Numbers, false, one(Element::Int64, vec![]))
+            ColumnType::Label | ColumnType::Int | ColumnType::Labels => {
+                let ragged = column.column_type == ColumnType::Labels;
+                (ColumnKind::Numbers, ragged, one(Element::Int64, vec![]))
             }
             ColumnType::Float => (ColumnKind::Numbers, false, one(Element::Float32, vec![])),
-            ColumnType::Labels => (ColumnKind::Numbers, true, one(Element::Int64, vec![])),
             ColumnType::Vector { len, number } => {
                 let row = len.map(side).transpose()?;
                 let ragged = row.is_none();
@@ -237,14 +237,8 @@ impl Format {
                 let texts: Result<Vec<&str>, _> = texts.collect();
                 to.add_json(&texts.map_err(|error| error.to_string())?)?;
             }
-            ColumnValue::Int(value) => {
-                to.bytes.extend(value.to_le_bytes());
-                to.end(1);
-            }
-            ColumnValue::Float(value) => {
-                to.bytes.extend(value.to_le_bytes());
-                to.end(1);
-            }
+            ColumnValue::Int(value) => to.add_ints(&[*value]),
+            ColumnValue::Float(value) => to.add_floats([[*value]].into_iter()),
             ColumnValue::Ints(values) => {
                 to.bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
                 to.end(if self.ragged { values.len() } else { 1 });

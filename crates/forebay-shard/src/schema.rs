@@ -184,18 +184,13 @@ impl Schema {
         for feature in features {
             let one = feature.shape.is_empty();
             let len = feature.shape.first().copied().flatten();
+            let vector = |number| ColumnType::Vector { len, number };
             let column_type = match (feature.kind, one) {
                 (FeatureKind::Bytes, true) => ColumnType::Bytes,
                 (FeatureKind::Int64, true) => ColumnType::Int,
                 (FeatureKind::Float, true) => ColumnType::Float,
-                (FeatureKind::Int64, false) => ColumnType::Vector {
-                    len,
-                    number: NumberType::Int64,
-                },
-                (FeatureKind::Float, false) => ColumnType::Vector {
-                    len,
-                    number: NumberType::Float32,
-                },
+                (FeatureKind::Int64, false) => vector(NumberType::Int64),
+                (FeatureKind::Float, false) => vector(NumberType::Float32),
                 // Files of other formats hold lists of byte strings as features: see `with_lists`.
                 (FeatureKind::Bytes | FeatureKind::Unset, _) => continue,
             };

@@ -70,13 +70,11 @@ impl Placement<'_> {
             }
         };
         let point = |point: &[f64; 2]| affine.apply(*point).map(|at| at as f32);
-        let moved = |index: usize| -> Result<Vec<Vec<f32>>, String> {
+        let outline =
+            |polygon: Vec<f64>| polygon.as_chunks::<2>().0.iter().flat_map(point).collect();
+        let moved = |index: usize| {
             let polygons = schema::polygons(objects[index])?.into_iter();
-            let polygons = polygons.map(|polygon| {
-                let points = polygon.as_chunks::<2>().0.iter();
-                points.flat_map(point).collect::<Vec<f32>>()
-            });
-            let polygons: Vec<Vec<f32>> = polygons.collect();
+            let polygons: Vec<Vec<f32>> = polygons.map(outline).collect();
             match polygons.iter().flatten().all(|at| at.is_finite()) {
                 true => Ok(polygons),
                 false => Err(format!("object {index}: a coordinate is too large")),

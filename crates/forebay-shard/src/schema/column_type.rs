@@ -188,14 +188,10 @@ impl FromStr for ColumnType {
             });
         }
         match (name, shape.as_slice(), number) {
-            ("vector", &[len], None | Some(NumberType::Float32)) => Ok(Self::Vector {
-                len,
-                number: NumberType::Float32,
-            }),
-            ("vector", &[len], Some(NumberType::Int64)) => Ok(Self::Vector {
-                len,
-                number: NumberType::Int64,
-            }),
+            ("vector", &[len], None | Some(NumberType::Float32 | NumberType::Int64)) => {
+                let number = number.unwrap_or(NumberType::Float32);
+                Ok(Self::Vector { len, number })
+            }
             ("tensor", dimensions, Some(number)) if dimensions.len() <= MAX_DIMENSIONS => {
                 Ok(Self::Tensor { shape, number })
             }

@@ -216,20 +216,16 @@ impl Column {
                 let check = |json: &[u8]| polygons(json).map(drop);
                 return checked(check_each("object", objects, check));
             }
-            (
-                ColumnType::Vector {
-                    len,
-                    number: NumberType::Int64,
-                },
-                ColumnValue::Ints(values),
-            ) => return self.check_len(*len, values.len()),
-            (
-                ColumnType::Vector {
-                    len,
-                    number: NumberType::Float32,
-                },
-                ColumnValue::Floats(values),
-            ) => return self.check_len(*len, values.len()),
+            (ColumnType::Vector { len, number }, ColumnValue::Ints(values))
+                if *number == NumberType::Int64 =>
+            {
+                return self.check_len(*len, values.len());
+            }
+            (ColumnType::Vector { len, number }, ColumnValue::Floats(values))
+                if *number == NumberType::Float32 =>
+            {
+                return self.check_len(*len, values.len());
+            }
             (
                 ColumnType::Tensor {
                     shape: expected,
