@@ -33,5 +33,6 @@ pub(crate) fn info(opened: wire::Opened) -> Result<StreamInfo, String> {
         batch_bytes: opened.batch_bytes,
         label_base: opened.label_base,
         classes: opened.classes,
+        dataset_starts: opened.dataset_starts,
     })
 }

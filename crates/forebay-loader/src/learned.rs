@@ -48,8 +48,9 @@ impl LearnedSeekPoints {
         Self::shared(split.fingerprint(), split.name())
     }
 
-    /// Returns those of a dataset and a split; without a fingerprint, ones that are not shared.
-    pub(crate) fn shared(fingerprint: &str, split: &str) -> Arc<Self> {
+    /// Returns those of a dataset or mix and a split; without a fingerprint, ones that are not shared.
+    #[must_use]
+    pub fn shared(fingerprint: &str, split: &str) -> Arc<Self> {
         static ALL: Mutex<BTreeMap<(String, String), Weak<LearnedSeekPoints>>> =
             Mutex::new(BTreeMap::new());
         if fingerprint.is_empty() {

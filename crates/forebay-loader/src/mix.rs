@@ -11,11 +11,12 @@ use std::ops::Range;
 use forebay_options::LabelBase;
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::{RecordBlock, Schema, Split, StorageStats};
+use forebay_shard::{Dataset, RecordBlock, Schema, Split, StorageStats};
 
 use crate::error::{Error, RecordLocation, Result};
 use crate::labels::Relabel;
 use crate::plan::Key;
+use crate::sampling::Sampling;
 use crate::source::{
     Classes, DEFAULT_READERS, MAX_GAP_BYTES, PageCache, Portions, Source, SplitSource,
 };
@@ -72,6 +73,22 @@ pub enum MixLabels {
     ByName,
 }
 
+impl MixLabels {
+    /// Returns the conversion with this name in Python and in configurations.
+    ///
+    /// # Errors
+    /// The names that there are.
+    pub fn named(name: &str) -> Result<Self> {
+        let expected = "\"stored\", \"offset\", \"names\", or a number for each dataset";
+        match name {
+            "stored" => Ok(Self::Stored),
+            "offset" => Ok(Self::Offset),
+            "names" => Ok(Self::ByName),
+            other => Err(Error::option("labels", format!("{other:?}"), expected)),
+        }
+    }
+}
+
 impl Mix {
     /// Creates a mix with each record once and unchanged labels.
     #[must_use]
@@ -81,6 +98,38 @@ impl Mix {
             weights: Vec::new(),
             labels: MixLabels::default(),
         }
+    }
+
+    /// Creates a mix for each split that all of these datasets have.
+    ///
+    /// # Errors
+    /// Weights or labels that do not fit the datasets, and datasets without a common split.
+    pub fn of_datasets(
+        datasets: &[Dataset],
+        weights: &[Vec<f64>],
+        labels: &MixLabels,
+    ) -> Result<Vec<Self>> {
+        let has = |dataset: &Dataset, name: &str| dataset.splits().any(|own| own == name);
+        let names = datasets.first().into_iter().flat_map(Dataset::splits);
+        let common = names.filter(|name| datasets.iter().all(|dataset| has(dataset, name)));
+        let mixes = common.map(|name| {
+            let splits = datasets.iter().map(|dataset| dataset.split(name));
+            let mut mix = Mix::new(splits.collect::<forebay_shard::Result<_>>()?);
+            (mix.weights, mix.labels) = (weights.to_vec(), labels.clone());
+            let source = mix.source(PageCache::default(), LabelBase::default())?;
+            Sampling::default().resolve(&source)?;
+            Ok(mix)
+        });
+        let mixes: Vec<Self> = mixes.collect::<Result<_>>()?;
+        if mixes.is_empty() {
+            let expected = "one that all of them have";
+            return Err(Error::option(
+                "datasets",
+                "without a common split",
+                expected,
+            ));
+        }
+        Ok(mixes)
     }
 
     /// Returns the number of the first record of each split.

@@ -21,6 +21,8 @@ pub struct StreamInfo {
     pub label_base: i64,
     /// Class names in the order of labels; empty if unknown.
     pub classes: Vec<String>,
+    /// The number of the first record of each dataset of a mix; empty without one.
+    pub dataset_starts: Vec<u64>,
 }
 
 impl StreamInfo {

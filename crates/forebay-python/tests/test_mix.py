@@ -6,6 +6,7 @@ import copy
 import json
 import pathlib
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,62 @@ def test_weights_of_each_epoch(first: pathlib.Path, other: pathlib.Path) -> None
                 it.load_state_dict(state)
     with pytest.raises(forebay.OptionError, match="option reshuffle is false: expected true with weights of a mix that change"):
         loader(listed, reshuffle=False)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_a_served_mix_is_that_of_this_process(
+    first: pathlib.Path, other: pathlib.Path, serve: Serve, tmp_path: pathlib.Path, transport: Any
+) -> None:
+    config = tmp_path / "CONFIG.toml"
+    config.write_text(
+        f'[datasets.first]\npath = "{first}"\n[datasets.other]\npath = "{other}"\n'
+        '[mixes.both]\ndatasets = ["first", "other"]\nweights = [[1, 0], [1, 0.5], [1, 1]]\nlabels = "names"\n'
+        '[jobs.trial]\ndataset = "both"\nbatch_size = 4\nshuffle = true\ndrop_last = true\nseed = 3\n'
+        'transform = { kind = "eval", resize = 32, crop = 24 }\n'
+    )
+    url = serve(config)
+    mix = forebay.Mix([first, other], weights=[[1, 0], [1, 0.5], [1, 1]], labels="names")
+    place = url.rsplit("/", 1)[0]
+    served: list[Callable[[], forebay.Loader]] = [
+        lambda: loader(f"{place}/both", seed=3, transport=transport),
+        lambda: forebay.Loader(f"{place}/trial", rank=0, world_size=1, transport=transport),
+    ]
+    for open_served in served:
+        with loader(mix, seed=3) as here, open_served() as there:
+            assert len(here) == len(there) and there.dataset_starts == here.dataset_starts == [0, TOTAL]
+            assert there.classes == here.classes and there.label_base == 0
+            wholes = [epoch(here) for _ in range(3)]
+            assert [epoch(there) for _ in range(3)] == wholes
+            assert [any(dataset for *_, dataset in whole) for whole in wholes] == [False, True, True]
+            # A state of this process goes on at the server, and the other way round.
+            for one, another in ((here, there), (there, here)):
+                one.set_epoch(1)
+                steps = iter(one)
+                for _ in range(5):
+                    next(steps)
+                state = json.loads(json.dumps(one.state_dict()))
+                rest = [batch.samples.tolist() for batch in steps]
+                another.load_state_dict(state)
+                assert [batch.samples.tolist() for batch in another] == rest and len(rest) == 8
+    changed = forebay.Mix([first, other], weights=[[1, 0], [1, 0.4], [1, 1]], labels="names")
+    with loader(changed, seed=3) as it, pytest.raises(forebay.StateError, match="weights of 3 epochs"):
+        it.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('datasets = ["first", "second"]', 'there is no dataset "second", but first'),
+        ('datasets = ["first"]\nweights = [1, 2]', "weights is 2 numbers: expected 1, one for each dataset"),
+        ('datasets = ["first"]\nweights = [[1], [0]]', "weights is a sum of 0"),
+        ("datasets = []", "datasets is without a common split"),
+    ],
+)
+def test_mixes_that_no_server_has(first: pathlib.Path, tmp_path: pathlib.Path, table: str, message: str) -> None:
+    config = tmp_path / "CONFIG.toml"
+    config.write_text(f'[datasets.first]\npath = "{first}"\n[mixes.both]\n{table}\n')
+    done = forebay_command("serve", config, "--check")
+    assert done.returncode == 2 and "[mixes.both]: " in done.stderr and message in done.stderr, done.stderr
 
 
 def test_weights_that_change_are_values() -> None:

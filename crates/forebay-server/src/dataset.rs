@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use forebay_image::Limits;
-use forebay_loader::{Error as LoadError, LearnedSeekPoints, Loader, Options, Queues, ReadTimes};
+use forebay_loader::{
+    Error as LoadError, LearnedSeekPoints, Loader, Mix, Options, Queues, ReadTimes,
+};
 use forebay_options::StreamInfo;
 use forebay_shard::{Dataset, Split, find_split, some_of};
 use forebay_wire::Batch;
@@ -17,9 +19,16 @@ use crate::source::{
 /// Size limit of the class names in `Opened`, in bytes: a quarter of the largest header.
 const MAX_CLASS_BYTES: usize = 4 << 20;
 
-/// All splits of a dataset, opened.
+/// The records of a split of a dataset, or of a mix of several.
+enum Records {
+    One(Split),
+    Mixed(Mix),
+}
+
+/// All splits of a dataset or of a mix, opened.
 pub(crate) struct DatasetSource {
-    splits: Vec<Split>,
+    /// In the order of the description's splits.
+    splits: Vec<Records>,
     /// Kept between streams.
     _learned: Vec<Arc<LearnedSeekPoints>>,
     discretion: Discretion,
@@ -51,26 +60,50 @@ impl DatasetSource {
                 }),
             },
             _learned: splits.iter().map(LearnedSeekPoints::of).collect(),
-            splits,
-            discretion: Discretion::about(dataset),
+            splits: splits.into_iter().map(Records::One).collect(),
+            discretion: Discretion::about(std::slice::from_ref(dataset)),
         })
     }
 
+    /// Creates a source of these mixes of datasets, each of another split.
+    pub(crate) fn mixed(datasets: &[Dataset], mixes: Vec<Mix>) -> Self {
+        let first = mixes.first();
+        let learned = |mix: &Mix| LearnedSeekPoints::shared(&mix.fingerprint(), &mix.split());
+        let splits = mixes.iter().map(|mix| wire::SplitInfo {
+            name: mix.split(),
+            records: mix.splits.iter().map(Split::len).sum(),
+        });
+        DatasetSource {
+            description: Description {
+                fingerprint: first.map(Mix::fingerprint).unwrap_or_default(),
+                sample_fingerprint: first.and_then(Mix::sample_fingerprint),
+                splits: splits.collect(),
+                label_base: 0,
+                class_titles: Arc::default(),
+            },
+            _learned: mixes.iter().map(learned).collect(),
+            splits: mixes.into_iter().map(Records::Mixed).collect(),
+            discretion: Discretion::about(datasets),
+        }
+    }
+
     /// Returns the split of that name; without a name, the only split.
-    fn split(&self, name: Option<&str>) -> Result<&Split, Failure> {
+    fn split(&self, name: Option<&str>) -> Result<&Records, Failure> {
+        let mut names = self.description.splits.iter().map(|split| &*split.name);
         let found = match (name, &self.splits[..]) {
             (None, [only]) => Some(only),
             (name, splits) => {
-                let names = splits.iter().map(Split::name);
-                let found = name.and_then(|name| find_split(name, names));
-                splits.iter().find(|split| Some(split.name()) == found)
+                let found = name.and_then(|name| find_split(name, names.clone()));
+                let at = names.position(|name| Some(name) == found);
+                at.map(|at| &splits[at])
             }
         };
         found.ok_or_else(|| {
             let name = crate::session::printable(name.unwrap_or_default());
+            let splits = self.description.splits.iter();
             let text = format!(
                 "no split \"{name}\"; there is {}",
-                some_of(self.splits.iter().map(Split::name))
+                some_of(splits.map(|split| &split.name))
             );
             Failure::new(Kind::NotFound, text)
         })
@@ -91,12 +124,14 @@ impl StreamSource for DatasetSource {
         options.memory_bytes = request.memory_bytes.unwrap_or(0);
         options.threads = request.threads.unwrap_or(0);
         options.share.clone_from(&request.share);
-        let (epoch, position) = (request.epoch, request.position);
-        let pool = request.pool.clone();
-        let loader =
-            Loader::resume(split.clone(), options, (epoch, position), pool).map_err(fail)?;
+        let (at, pool) = ((request.epoch, request.position), request.pool.clone());
+        let (loader, starts) = match split {
+            Records::One(split) => (Loader::resume(split.clone(), options, at, pool), vec![]),
+            Records::Mixed(mix) => (Loader::resume_mixed(mix, options, at, pool), mix.starts()),
+        };
         Ok(Box::new(Batches {
-            loader,
+            loader: loader.map_err(fail)?,
+            starts,
             discretion: self.discretion.clone(),
         }))
     }
@@ -128,6 +163,8 @@ fn limits(request: &StreamRequest<'_>) -> Result<Limits, Failure> {
 /// The batches of one loader.
 struct Batches {
     loader: Loader,
+    /// The number of the first record of each dataset of a mix.
+    starts: Vec<u64>,
     discretion: Discretion,
 }
 
@@ -154,6 +191,7 @@ impl BatchSource for Batches {
             batch_bytes: loader.options().batch_bytes().unwrap_or(usize::MAX) as u64,
             label_base: loader.label_base().unwrap_or(0),
             classes: self.class_names(),
+            dataset_starts: self.starts.clone(),
         }
     }
 
@@ -204,21 +242,22 @@ impl StreamMonitor for Watch {
 /// Removes local paths from error messages: clients see file names relative to the dataset.
 #[derive(Clone)]
 struct Discretion {
-    /// The prefix that the paths of all files of the dataset share.
-    directory: String,
+    /// The prefix that the paths of all files of each dataset share.
+    directories: Arc<[String]>,
 }
 
 impl Discretion {
-    fn about(dataset: &Dataset) -> Self {
-        let directory = dataset.root().join("").display().to_string();
-        Discretion { directory }
+    fn about(datasets: &[Dataset]) -> Self {
+        let directories = datasets.iter();
+        let directories = directories.map(|of| of.root().join("").display().to_string());
+        Discretion {
+            directories: directories.filter(|prefix| !prefix.is_empty()).collect(),
+        }
     }
 
     fn keep(&self, text: &str) -> String {
-        match self.directory.as_str() {
-            "" => text.to_owned(),
-            directory => text.replace(directory, ""),
-        }
+        let directories = self.directories.iter();
+        directories.fold(text.to_owned(), |text, prefix| text.replace(prefix, ""))
     }
 
     fn failure(&self, error: LoadError) -> Failure {

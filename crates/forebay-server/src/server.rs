@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use forebay_loader::FairShare;
+use forebay_loader::{FairShare, Mix};
 use forebay_options::StreamInfo;
 use forebay_shard::Dataset;
 use forebay_wire::{LocalListener, Socket, TcpSocket, wire};
@@ -120,6 +120,20 @@ impl Server {
             name: name.to_owned(),
             source,
         })?;
+        self.add_records(name, source)
+    }
+
+    /// Serves mixes of `datasets` under `name`, each of another split, as
+    /// [`Mix::of_datasets`] returns them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::add_source`].
+    pub fn add_mix(&mut self, name: &str, datasets: &[Dataset], mixes: Vec<Mix>) -> Result<()> {
+        self.add_records(name, DatasetSource::mixed(datasets, mixes))
+    }
+
+    fn add_records(&mut self, name: &str, source: DatasetSource) -> Result<()> {
         let memory = Arc::clone(&self.shared.limits.total_memory);
         let bounded = Bounded::new(Arc::new(source), memory);
         let budget = Arc::clone(&self.shared.limits.shared_batches);

@@ -162,7 +162,7 @@ impl BatchSource for SyntheticBatches {
             batches_per_epoch: self.batches.per_epoch(),
             batch_bytes: self.shape.iter().product::<usize>() as u64,
             label_base: self.first_label,
-            classes: Vec::new(),
+            ..StreamInfo::default()
         }
     }
 

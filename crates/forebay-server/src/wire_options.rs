@@ -35,6 +35,7 @@ pub(crate) fn opened(info: &StreamInfo) -> wire::Opened {
         batch_bytes: info.batch_bytes,
         label_base: info.label_base,
         classes: info.classes.clone(),
+        dataset_starts: info.dataset_starts.clone(),
         ..wire::Opened::default()
     }
 }

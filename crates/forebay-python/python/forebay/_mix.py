@@ -28,7 +28,7 @@ def _pair(dataset: _Path | tuple[_Path, float]) -> tuple[str, float | None]:
         path = os.fspath(dataset)
     if path.startswith(("forebay://", "forebays://")):
         raise OptionError(
-            f"a Mix reads datasets in this process, and {path!r} is none: mix where the directories are"
+            f"a Mix reads datasets in this process, and {path!r} is none: name the mix in the server's CONFIG.toml, [mixes.NAME]"
         )
     return path, weight
 

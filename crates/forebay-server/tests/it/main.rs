@@ -7,6 +7,7 @@ mod failover;
 mod hostile;
 mod jobs;
 mod many_servers;
+mod mix;
 mod security;
 mod streaming;
 mod support;

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_loader::MixLabels;
 use forebay_options::{LoaderOptions, is_option, unknown};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -37,6 +38,8 @@ pub(super) struct Config {
     pub(super) limits: Limits,
     #[serde(default)]
     pub(super) datasets: BTreeMap<String, Dataset>,
+    #[serde(default)]
+    pub(super) mixes: BTreeMap<String, MixTable>,
     #[serde(default)]
     pub(super) jobs: BTreeMap<String, Job>,
 }
@@ -74,6 +77,35 @@ pub(super) struct Limits {
 pub(super) struct Dataset {
     pub(super) path: PathBuf,
     pub(super) weight: Option<f64>,
+}
+
+/// A table `[mixes.NAME]`: datasets of the file, by name, as one.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MixTable {
+    pub(super) datasets: Vec<String>,
+    /// For each epoch.
+    #[serde(default, deserialize_with = "mix_weights")]
+    pub(super) weights: Vec<Vec<f64>>,
+    #[serde(default, deserialize_with = "mix_labels")]
+    pub(super) labels: MixLabels,
+}
+
+fn mix_weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<f64>>, D::Error> {
+    let value = toml::Value::deserialize(deserializer)?;
+    let constant = Vec::deserialize(value.clone()).map(|weights| vec![weights]);
+    constant.or_else(|_| Vec::deserialize(value)).map_err(|_| {
+        D::Error::custom("expected a weight for each dataset, or a list of them for each epoch")
+    })
+}
+
+fn mix_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<MixLabels, D::Error> {
+    match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(name) => MixLabels::named(&name).map_err(D::Error::custom),
+        value => Vec::deserialize(value)
+            .map(MixLabels::Add)
+            .map_err(|error| D::Error::custom(error.message())),
+    }
 }
 
 /// A table `[jobs.NAME]`: the options of `forebay.Loader`, and the keys in [`JOB_KEYS`].
@@ -321,6 +353,15 @@ mod tests {
             ("[jobs.a]\nshuffle = 3\n", "line 2: option shuffle is 3"),
             ("[jobs.a]\nrank = 0\n", "unknown field `rank`"),
             ("a = 1\na = 2\n", "duplicate key"),
+            ("[mixes.a]\n", "missing field `datasets`"),
+            (
+                "[mixes.a]\ndatasets = []\nweights = 3\n",
+                "line 3: expected a weight for each",
+            ),
+            (
+                "[mixes.a]\ndatasets = []\nlabels = \"x\"\n",
+                "labels is \"x\": expected",
+            ),
         ] {
             let (message, _) = wrong(text);
             assert!(message.contains(part), "{text}: {message}");
@@ -336,7 +377,14 @@ mod tests {
             .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .collect();
         let mut count = 0;
-        for table in ["", "[tls]\n", "[limits]\n", "[datasets.a]\n", "[jobs.a]\n"] {
+        let tables = [
+            "[tls]\n",
+            "[limits]\n",
+            "[datasets.a]\n",
+            "[mixes.a]\n",
+            "[jobs.a]\n",
+        ];
+        for table in [&[""], &tables[..]].concat() {
             let (message, _) = wrong(&format!("{table}nothing_like_it = 1\n"));
             let known = message.split('`').skip(3).step_by(2);
             for key in known {

@@ -9,16 +9,17 @@ use std::sync::Arc;
 use forebay_cache::Cache;
 use forebay_cache::ReadOptions;
 use forebay_image::Limits;
+use forebay_loader::Mix;
 use forebay_monitor::AdminOptions;
 use forebay_options::DEFAULT_BATCH_SIZE;
 use forebay_server::{
     JobOptions, Pixels, Server, ServerObserver, ServerOptions, ServerTls, Synthetic, Token, Tokens,
     key_is_readable_by_others,
 };
-use forebay_shard::some_of;
+use forebay_shard::{Dataset, Split, some_of};
 
-use super::config::{Config, Job, Size, Time};
-use super::entry::{Entry, SplitEvent, facts};
+use super::config::{Config, Job, MixTable, Size, Time};
+use super::entry::{Entry, facts};
 use super::{Args, LogFormat, job};
 use crate::console::Console;
 use crate::failure::Failure;
@@ -40,6 +41,7 @@ pub(super) struct Decided {
     datasets: Vec<(String, PathBuf)>,
     /// Weights by dataset name; datasets without a weight are missing.
     weights: BTreeMap<String, f64>,
+    mixes: BTreeMap<String, MixTable>,
     jobs: Vec<(String, Job)>,
     file: Option<PathBuf>,
 }
@@ -88,6 +90,7 @@ impl Decided {
                 .iter()
                 .filter_map(|(name, dataset)| Some((name.clone(), dataset.weight?)))
                 .collect(),
+            mixes: config.mixes,
             jobs: config.jobs.into_iter().chain(named_job).collect(),
             file,
         })
@@ -140,21 +143,19 @@ impl Decided {
                 "anyone who reaches {address} reads names, rates and addresses of trainers: the dashboard and metrics ask for no token"
             ));
         }
-        if let Some(tls) = &options.tls
-            && key_is_readable_by_others(&tls.key).unwrap_or(false)
-        {
-            warnings.push(format!(
-                "the key {} can be read by everybody on this machine: chmod 600 it",
-                show(&tls.key)
-            ));
-        }
-        if let Some(file) = &options.tokens.file
-            && key_is_readable_by_others(file).unwrap_or(false)
-        {
-            warnings.push(format!(
-                "the token file {} can be read by everybody on this machine: chmod 600 it",
-                show(file)
-            ));
+        let key = options.tls.as_ref().map(|tls| ("key", &tls.key));
+        let tokens = options
+            .tokens
+            .file
+            .as_ref()
+            .map(|file| ("token file", file));
+        for (name, file) in key.into_iter().chain(tokens) {
+            if key_is_readable_by_others(file).unwrap_or(false) {
+                let file = show(file);
+                warnings.push(format!(
+                    "the {name} {file} can be read by everybody on this machine: chmod 600 it"
+                ));
+            }
         }
         warnings
     }
@@ -168,37 +169,40 @@ impl Decided {
         options.observer = Arc::new(observer);
         let mut server = Server::bind(options)?;
         let mut entries = Vec::new();
+        let mut opened = BTreeMap::new();
         for (name, path) in &self.datasets {
             if let Some(recipe) = synthetic(path)?.filter(|recipe| !recipe.decode) {
                 let source = Synthetic::new(recipe.records, Pixels::Arbitrary);
                 server.add_source(name, Arc::new(source))?;
-                entries.push(Entry {
-                    name: name.clone(),
-                    dataset: name.clone(),
-                    splits: vec![SplitEvent {
-                        name: "train".to_owned(),
-                        records: recipe.records,
-                    }],
-                    job: None,
-                    more: Vec::new(),
-                });
+                entries.push(Entry::of(name, [("train", recipe.records)]));
                 continue;
             }
             let dataset = Input::dataset_with(path, &self.read)?.open_dataset()?;
             server.add_dataset(name, &dataset)?;
             let splits = dataset.manifest().splits.iter();
-            entries.push(Entry {
-                name: name.clone(),
-                dataset: name.clone(),
-                splits: splits
-                    .map(|split| SplitEvent {
-                        name: split.name.clone(),
-                        records: split.records,
-                    })
-                    .collect(),
-                job: None,
-                more: Vec::new(),
+            let splits = splits.map(|split| (split.name.as_str(), split.records));
+            entries.push(Entry::of(name, splits));
+            opened.insert(name.as_str(), dataset);
+        }
+        for (name, table) in &self.mixes {
+            let wrong =
+                |what: String| Failure::usage(format!("{}, [mixes.{name}]: {what}", self.file()));
+            let datasets = table.datasets.iter().map(|dataset| {
+                let names: Vec<&str> = opened.keys().copied().collect();
+                opened.get(dataset.as_str()).cloned().ok_or_else(|| {
+                    let names = crate::failure::counted_choices(&names);
+                    wrong(format!("there is no dataset {dataset:?}, but {names}"))
+                })
             });
+            let datasets: Vec<Dataset> = datasets.collect::<Result<_, _>>()?;
+            let mixes = Mix::of_datasets(&datasets, &table.weights, &table.labels);
+            let mixes = mixes.map_err(|error| wrong(error.to_string()))?;
+            let splits = mixes.iter().map(|mix| {
+                let records = mix.splits.iter().map(Split::len);
+                (mix.split(), records.sum())
+            });
+            entries.push(Entry::of(name, splits));
+            server.add_mix(name, &datasets, mixes)?;
         }
         for (name, weight) in &self.weights {
             set_weight(&mut server, name, *weight).map_err(|what| {
@@ -236,11 +240,8 @@ impl Decided {
             .iter()
             .find(|entry| entry.name == dataset && entry.job.is_none());
         let Some(known) = known else {
-            let names: Vec<&str> = self
-                .datasets
-                .iter()
-                .map(|(name, _)| name.as_str())
-                .collect();
+            let names = datasets.iter().filter(|entry| entry.job.is_none());
+            let names: Vec<&str> = names.map(|entry| entry.name.as_str()).collect();
             let names = crate::failure::counted_choices(&names);
             return Err(wrong(format!(
                 "there is no dataset {dataset:?}, but {names}"
@@ -266,14 +267,6 @@ impl Decided {
             options.batch_size.unwrap_or(DEFAULT_BATCH_SIZE),
             options.seed.unwrap_or(0)
         );
-        let splits = known.splits.iter().filter(|known| known.name == split);
-        let entry = Entry {
-            name: name.to_owned(),
-            dataset: dataset.to_owned(),
-            splits: splits.cloned().collect(),
-            job: Some(line),
-            more: Vec::new(),
-        };
         let options = JobOptions {
             dataset: dataset.to_owned(),
             options,
@@ -284,11 +277,15 @@ impl Decided {
         if let Some(weight) = job.weight {
             set_weight(server, name, weight).map_err(wrong)?;
         }
-        let mut entry = entry;
-        if let Some(info) = server.job(name) {
-            entry.more = facts(&info, job.weight);
-        }
-        Ok(entry)
+        let splits = known.splits.iter().filter(|known| known.name == split);
+        let info = server.job(name);
+        Ok(Entry {
+            name: name.to_owned(),
+            dataset: dataset.to_owned(),
+            splits: splits.cloned().collect(),
+            job: Some(line),
+            more: info.map_or_else(Vec::new, |info| facts(&info, job.weight)),
+        })
     }
 
     /// Returns the path of the configuration file for errors.

@@ -27,6 +27,24 @@ pub(super) struct SplitEvent {
 }
 
 impl Entry {
+    /// Returns a dataset or mix with these splits and their numbers of records.
+    pub(super) fn of<N: Into<String>>(
+        name: &str,
+        splits: impl IntoIterator<Item = (N, u64)>,
+    ) -> Self {
+        let splits = splits.into_iter().map(|(name, records)| SplitEvent {
+            name: name.into(),
+            records,
+        });
+        Entry {
+            name: name.to_owned(),
+            dataset: name.to_owned(),
+            splits: splits.collect(),
+            job: None,
+            more: Vec::new(),
+        }
+    }
+
     pub(super) fn url(&self, scheme: &str, address: SocketAddr) -> String {
         format!("{scheme}://{address}/{}", self.name)
     }

@@ -12,7 +12,7 @@ use forebay_store::Cancel;
 use forebay_wire::Batch;
 
 use super::{Counters, GivenLabels, GivenMix, Handle, Opened, Opener, choose};
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::loader::arguments::LoaderArgs;
 use crate::loader::ranks::Ranks;
 use crate::pump::{EpochPosition, Source};
@@ -58,16 +58,7 @@ pub(super) fn reach_mix(given: &GivenMix, args: &LoaderArgs) -> Result<Box<dyn O
     mix.weights = given.weights().to_vec();
     mix.labels = match &given.labels {
         GivenLabels::Added(offsets) => MixLabels::Add(offsets.clone()),
-        GivenLabels::Named(name) => match name.as_str() {
-            "stored" => MixLabels::Stored,
-            "offset" => MixLabels::Offset,
-            "names" => MixLabels::ByName,
-            other => {
-                let expected = "'stored', 'offset' or 'names'";
-                let message = format!("option labels is {other:?}: expected {expected}");
-                return Err(Failure::new(Kind::Option, message));
-            }
-        },
+        GivenLabels::Named(name) => MixLabels::named(name)?,
     };
     Ok(Box::new(OpenedDataset {
         options: args.options.clone(),

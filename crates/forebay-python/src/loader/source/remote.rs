@@ -129,7 +129,7 @@ impl Opener for ConnectedServer {
             options: resolved,
             label_base: Some(info.label_base),
             classes: info.classes.as_slice().into(),
-            starts: None,
+            starts: Some(info.dataset_starts.clone()).filter(|starts| !starts.is_empty()),
             handle: Arc::clone(&shared) as Arc<dyn Handle>,
         };
         let source = Remote {

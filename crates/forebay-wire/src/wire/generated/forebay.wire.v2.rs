@@ -146,6 +146,9 @@ pub struct Opened {
     /// names of classes in the order of labels; empty: unknown
     #[prost(string, repeated, tag = "7")]
     pub classes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// number of the first record of each dataset of a mix; empty: no mix
+    #[prost(uint64, repeated, tag = "8")]
+    pub dataset_starts: ::prost::alloc::vec::Vec<u64>,
     /// key for additional connections of this stream; empty: not allowed
     #[prost(bytes = "bytes", tag = "30")]
     pub join: ::prost::bytes::Bytes,
