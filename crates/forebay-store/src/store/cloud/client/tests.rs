@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::store::cloud::runtime::wait_for;
 use forebay_rigs::Scripted;
