@@ -233,6 +233,11 @@ impl Queue {
         self.state().link.is_dialling()
     }
 
+    /// Replaces the waits of the caller by those of its trainer.
+    pub(crate) fn report_waits(&self, total: Duration) {
+        self.state().counters.reported = Some(total);
+    }
+
     /// Changes the counters.
     pub(crate) fn count(&self, change: impl FnOnce(&mut StreamStats)) {
         change(&mut self.state().counters.stream);

@@ -236,6 +236,12 @@ impl Interrupter {
         self.queue.stats()
     }
 
+    /// Reports how long the trainer has waited for batches of the stream so far, if it does not call `next_batch` itself:
+    /// the server shows it in place of the waits in `next_batch`.
+    pub fn report_waits(&self, total: Duration) {
+        self.queue.report_waits(total);
+    }
+
     /// Returns an error if the connection is lost and no server has continued the stream yet.
     #[must_use]
     pub fn away(&self) -> Option<Error> {

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import forebay
-from conftest import python
+from conftest import Serve, python
 from test_loader import content, epochs, loader
 
 # Programs that a shell starts in the background ignore SIGINT; a trainer at a terminal does not.
@@ -31,6 +32,18 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_trainer_of_the_verdict_is_the_loop(packed: dict[str, pathlib.Path], serve: Serve, served: bool) -> None:
+    """The thread that takes batches ahead of the loop waits for all of them; the loop does not."""
+    source = serve(packed["indexed"]) if served else packed["indexed"]
+    with loader(source, batch_size=2, threads=None if served else 1) as it:
+        for _ in it:
+            time.sleep(0.005)
+        stats = it.stats()
+    trainer = stats["stages"]["trainer"]
+    assert trainer["starved_s"] == pytest.approx(min(stats["wait_s"], trainer["starved_s"] + trainer["busy_s"]), abs=1e-6)
 
 
 @pytest.mark.parametrize("command", ["trainer", "command", "module"])

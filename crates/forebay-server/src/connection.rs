@@ -393,6 +393,9 @@ impl Progress {
                         "slot {slot} was released, but the client does not hold it"
                     ));
                 }
+                if credit.bytes > 0 {
+                    link.waited(credit.waited_us);
+                }
                 link.grant(credit.bytes);
                 ControlFlow::Continue(())
             }

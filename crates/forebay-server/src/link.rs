@@ -50,8 +50,9 @@ impl Ending {
 #[derive(Default)]
 struct Flow {
     credit: u64,
-    /// The credit that the client granted initially: its receive capacity in bytes.
-    room: u64,
+    /// The waits of the trainer in microseconds, as the client first and last reported them: those before the first report
+    /// were for another server.
+    waited_us: Option<(u64, u64)>,
     /// Bytes sent beyond the credit, for batches whose size is not known in advance.
     debt: u64,
     stop: Option<Stop>,
@@ -363,17 +364,11 @@ impl Link {
             .map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Sets the initial credit, which is the client's whole receive capacity.
-    pub(crate) fn offer(&self, bytes: u64) {
-        lock(&self.flow).room = bytes;
-        self.grant(bytes);
-    }
-
-    /// Returns whether the client has consumed everything sent, given that `spent` of its credit is
-    /// reserved for the next batch.
-    pub(crate) fn has_taken_all(&self, spent: u64) -> bool {
-        let flow = lock(&self.flow);
-        flow.debt == 0 && flow.credit.saturating_add(spent) >= flow.room
+    /// Takes note of how long the client's trainer has waited so far.
+    pub(crate) fn waited(&self, total_us: u64) {
+        let mut flow = lock(&self.flow);
+        let (first, last) = flow.waited_us.unwrap_or((total_us, total_us));
+        flow.waited_us = Some((first, last.max(total_us)));
     }
 
     /// Adds to the client's credit.
@@ -529,7 +524,12 @@ impl Link {
     }
 
     pub(crate) fn stats(&self) -> ServerStreamStats {
-        lock(&self.flow).stats
+        let flow = lock(&self.flow);
+        let (first, last) = flow.waited_us.unwrap_or_default();
+        ServerStreamStats {
+            trainer_starved: Duration::from_micros(last - first),
+            ..flow.stats
+        }
     }
 
     pub(crate) fn set_stats(&self, stats: ServerStreamStats) {

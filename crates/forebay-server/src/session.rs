@@ -172,7 +172,7 @@ impl<'a> Session<'a> {
             ..wire_options::opened(&info)
         };
         link.send(&opened.into(), &[])?;
-        link.offer(open.credit_bytes);
+        link.grant(open.credit_bytes);
         Ok(Session {
             server,
             link,
@@ -200,14 +200,9 @@ impl<'a> Session<'a> {
             let began = Instant::now();
             self.link.spend(self.needed())?;
             self.stats.blocked += began.elapsed();
-            let starved = self.link.has_taken_all(self.needed());
             let began = Instant::now();
             let batch = self.source.next_batch();
-            let waited = began.elapsed();
-            self.stats.starved += waited;
-            if starved {
-                self.stats.trainer_starved += waited;
-            }
+            self.stats.starved += began.elapsed();
             if let Some(stop) = self.link.stopped() {
                 return Err(End::Stop(stop));
             }
@@ -247,7 +242,6 @@ impl<'a> Session<'a> {
 
     fn send(&mut self, batch: Batch) -> Result<(), End> {
         self.sampler.capture(&batch);
-        let starved = self.link.has_taken_all(self.needed());
         let began = Instant::now();
         let payload_bytes = batch.payload.len() as u64;
         if self.varies {
@@ -286,11 +280,7 @@ impl<'a> Session<'a> {
                     .send_parts(header, &batch.payload, self.checksum)?;
             }
         }
-        let sent = began.elapsed();
-        self.stats.sending += sent;
-        if starved {
-            self.stats.trainer_starved += sent;
-        }
+        self.stats.sending += began.elapsed();
         self.link
             .at_step(step(self.per_epoch, batch.epoch, batch.step + 1));
         let counters = &self.server.counters;

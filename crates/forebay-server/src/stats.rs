@@ -20,8 +20,7 @@ pub struct ServerStreamStats {
     pub starved: Duration,
     /// Time spent waiting for the client's credit.
     pub blocked: Duration,
-    /// The part of `sending` and `starved` during which the client had consumed everything sent
-    /// before.
+    /// Time that the trainer waited for batches, as the client reports it.
     pub trainer_starved: Duration,
 }
 

@@ -8,9 +8,10 @@ use forebay_wire::{FrameWriter, Message, Socket, wire};
 use super::{Queue, lock};
 use crate::options::Via;
 
-fn credit(bytes: u64) -> wire::Credit {
+fn credit(bytes: u64, waited: Duration) -> wire::Credit {
     wire::Credit {
         bytes,
+        waited_us: u64::try_from(waited.as_micros()).unwrap_or(u64::MAX),
         ..wire::Credit::default()
     }
 }
@@ -33,9 +34,10 @@ impl Queue {
         let connection = state.link.begin(server, via, more, Instant::now());
         let room = state.credit.begin(budget);
         let offered = state.handover.clear();
+        let waited = state.counters.waited();
         drop(state);
         drop(offered);
-        writer.write(&credit(room).into(), &[])?;
+        writer.write(&credit(room, waited).into(), &[])?;
         *slot = Some((connection, writer));
         self.state().link.connected();
         Ok(connection)
@@ -86,9 +88,10 @@ impl Queue {
             return;
         }
         let bytes = state.credit.grant(bytes);
+        let waited = state.counters.waited();
         drop(state);
         if bytes > 0 {
-            let _ = writer.write(&credit(bytes).into(), &[]);
+            let _ = writer.write(&credit(bytes, waited).into(), &[]);
         }
     }
 

@@ -63,9 +63,16 @@ pub(crate) struct Counters {
     pub(super) servers: Vec<ServerUse>,
     /// The latest answer of the server to a request for its statistics.
     pub(super) answer: Option<RemoteStats>,
+    /// The waits of the trainer, if it is not the caller.
+    pub(super) reported: Option<Duration>,
 }
 
 impl Counters {
+    /// How long the trainer has waited for batches.
+    pub(super) fn waited(&self) -> Duration {
+        self.reported.unwrap_or(self.stream.starved)
+    }
+
     /// Counts a batch from `server`.
     pub(super) fn batch(&mut self, server: &str, received: &Received) {
         let stats = &mut self.stream;

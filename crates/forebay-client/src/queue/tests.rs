@@ -86,6 +86,21 @@ fn credit(reader: &mut FrameReader<TcpStream>) -> u64 {
     }
 }
 
+#[test]
+fn credit_has_the_waits_of_the_trainer() {
+    let queue = queue((0, 0));
+    let mut reader = connect(&queue, 100);
+    let mut waited = || match reader.read().unwrap() {
+        (Message::Credit(credit), 0) => credit.waited_us,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(waited(), 0);
+    queue.report_waits(Duration::from_millis(1500));
+    push(&queue, 10);
+    pop(&queue);
+    assert_eq!(waited(), 1_500_000);
+}
+
 fn pop(queue: &Queue) {
     assert!(matches!(
         queue.pop(Duration::ZERO),

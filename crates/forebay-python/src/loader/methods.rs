@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyMapping};
 use super::arguments::{Count, Keywords, LoaderArgs};
 use super::docs;
 use super::ranks::{self, Ranks};
-use super::source::{self, Opener, Origin};
+use super::source::{self, LoopTimes, Opener, Origin};
 use super::state::{self, Identity};
 use super::waits::Waits;
 use super::{Current, Epoch, PyLoader, Resumed, lock};
@@ -354,7 +354,13 @@ impl PyLoader {
         let handle = &current.opened.handle;
         // For a server, this sends a request.
         let handover = Duration::from_nanos(self.handover_ns.load(Ordering::Relaxed));
-        let counters = py.detach(|| handle.counters(handover, device));
+        let waited = self.waited();
+        let loops = LoopTimes {
+            waited,
+            handover,
+            device,
+        };
+        let counters = py.detach(|| handle.counters(loops));
         let stats = counters.wire;
         let stages = PyDict::new(py);
         for stage in &stats.stages {
@@ -365,7 +371,6 @@ impl PyLoader {
             times.set_item("threads", stage.threads)?;
             stages.set_item(&stage.name, times)?;
         }
-        let waited = Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed));
         let all = PyDict::new(py);
         all.set_item("images", stats.images)?;
         let fast_share = stats.fast_images as f64 / stats.decoded as f64;

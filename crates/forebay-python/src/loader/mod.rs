@@ -212,6 +212,7 @@ impl PyLoader {
                 }
             }
             count(&self.waited_ns, arrived - started);
+            self.current().opened.handle.waited(self.waited());
         }
         match answer {
             Ok(Event::Batch(batch, is_last)) => {
@@ -233,6 +234,11 @@ impl PyLoader {
             )
             .into()),
         }
+    }
+
+    /// How long loops have waited for batches so far.
+    fn waited(&self) -> Duration {
+        Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
     }
 
     /// Stops the threads. This does not wait: the thread of the pump frees its source when it ends.

@@ -54,6 +54,16 @@ pub(super) trait Opener: Send + Sync {
     fn open(&self, ranks: &Ranks) -> Result<(Opened, Box<dyn Source>), Failure>;
 }
 
+/// Times of the loops over batches, which the thread that takes batches from the source does not know.
+pub(super) struct LoopTimes {
+    /// How long they waited for batches.
+    pub(super) waited: Duration,
+    /// How long handing batches to Python took.
+    pub(super) handover: Duration,
+    /// The times of copying batches to a device.
+    pub(super) device: Option<DeviceCopy>,
+}
+
 /// Controls a source from other threads.
 pub(super) trait Handle: Send + Sync {
     /// Makes a blocked call of the source return soon.
@@ -64,9 +74,10 @@ pub(super) trait Handle: Send + Sync {
     fn away(&self) -> Option<Failure> {
         None
     }
-    /// Returns the times and waits of each stage. `handover` is the time of handing batches to Python, and `device` that of
-    /// copying them to a device.
-    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters;
+    /// Returns the times and waits of each stage.
+    fn counters(&self, loops: LoopTimes) -> Counters;
+    /// Takes note of how long loops have waited for batches so far.
+    fn waited(&self, _: Duration) {}
     /// Returns the transport that is in use, if batches are from a server.
     fn transport(&self) -> Option<&'static str> {
         None

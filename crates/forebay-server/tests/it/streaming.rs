@@ -371,6 +371,27 @@ fn a_client_gets_no_more_than_its_credit() {
     assert_eq!(made.load(Ordering::SeqCst), 3);
 }
 
+#[test]
+fn the_waits_of_a_trainer_are_those_that_it_reports() {
+    let server = start(
+        options(&Log::default()),
+        Synthetic::new(100, Pixels::Pattern),
+    );
+    let mut raw = support::Raw::opened(server.addr(), 0);
+    // The first report has the waits for earlier servers.
+    for (waited_us, expected) in [(9_000_000, 0.0), (9_500_000, 0.5), (9_250_000, 0.5)] {
+        raw.send(wire::Credit {
+            bytes: 1,
+            waited_us,
+            ..Default::default()
+        });
+        raw.send(wire::Ping::default());
+        assert!(matches!(raw.read(), forebay_wire::Message::Ping(_)));
+        let waited = server.status().snapshot().streams[0].starved_s;
+        assert!((waited - expected).abs() < 1e-9, "{waited}");
+    }
+}
+
 fn stats_come_while_a_stream_waits(transport: Transport) {
     let log = Log::default();
     let gate = Gate::closed();

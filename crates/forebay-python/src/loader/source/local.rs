@@ -2,16 +2,15 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_cache::ReadOptions;
-use forebay_loader::{DeviceCopy, Loader, Mix, MixLabels, Monitor, Options};
+use forebay_loader::{Loader, Mix, MixLabels, Monitor, Options};
 use forebay_server::counters;
 use forebay_shard::{Dataset, Split};
 use forebay_store::Cancel;
 use forebay_wire::Batch;
 
-use super::{Counters, GivenLabels, GivenMix, Handle, Opened, Opener, choose};
+use super::{Counters, GivenLabels, GivenMix, Handle, LoopTimes, Opened, Opener, choose};
 use crate::failure::Failure;
 use crate::loader::arguments::LoaderArgs;
 use crate::loader::ranks::Ranks;
@@ -151,9 +150,14 @@ impl Handle for Hold {
         self.cancel.cancel();
     }
 
-    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters {
+    fn counters(&self, loops: LoopTimes) -> Counters {
         let mut stats = self.monitor.stats();
-        (stats.handover_s, stats.device) = (handover.as_secs_f64(), device);
+        (stats.handover_s, stats.device) = (loops.handover.as_secs_f64(), loops.device);
+        // The pipeline counts the thread that takes its batches, which is ahead of the loops.
+        let trainer = &mut stats.trainer;
+        let all = trainer.busy_s + trainer.starved_s;
+        trainer.starved_s = loops.waited.as_secs_f64().min(all);
+        trainer.busy_s = all - trainer.starved_s;
         Counters {
             bottleneck: Some(stats.bottleneck()),
             wire: counters::to_wire(&stats),

@@ -8,12 +8,12 @@ use forebay_client::{
     CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, RemoteStats, Stream,
     StreamOptions, StreamStats, Via,
 };
-use forebay_loader::{DeviceCopy, Options};
+use forebay_loader::Options;
 use forebay_options::LoaderOptions;
 use forebay_server::counters;
 use forebay_wire::{Batch, wire};
 
-use super::{Counters, Handle, Opened, Opener, Servers, choose};
+use super::{Counters, Handle, LoopTimes, Opened, Opener, Servers, choose};
 use crate::failure::{Failure, Kind};
 use crate::loader::arguments::{LoaderArgs, transport_from_environment};
 use crate::loader::ranks::Ranks;
@@ -231,7 +231,11 @@ impl Handle for Shared {
         })
     }
 
-    fn counters(&self, handover: Duration, device: Option<DeviceCopy>) -> Counters {
+    fn waited(&self, total: Duration) {
+        self.now().interrupter.report_waits(total);
+    }
+
+    fn counters(&self, loops: LoopTimes) -> Counters {
         let (stats, interrupter) = {
             let now = self.now();
             (now.stats, now.interrupter.clone())
@@ -259,8 +263,8 @@ impl Handle for Shared {
         };
         let over_network = interrupter.via() == Via::Tcp;
         let elapsed = self.opened.elapsed();
-        let mut all = counters::from_wire(&server, stats.starved, elapsed, over_network);
-        (all.handover_s, all.device) = (handover.as_secs_f64(), device);
+        let mut all = counters::from_wire(&server, loops.waited, elapsed, over_network);
+        (all.handover_s, all.device) = (loops.handover.as_secs_f64(), loops.device);
         all.receive_cpu_s = stats.receiving_cpu.as_secs_f64();
         let bottleneck = all.bottleneck();
         // The stage `trainer` of the server is the thread that sends; that of this stream replaces it.

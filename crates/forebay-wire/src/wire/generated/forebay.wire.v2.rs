@@ -324,6 +324,9 @@ pub struct Credit {
     /// slots whose payload the client has released
     #[prost(uint32, repeated, tag = "30")]
     pub released: ::prost::alloc::vec::Vec<u32>,
+    /// microseconds that the trainer has waited for batches of the stream so far
+    #[prost(uint64, tag = "31")]
+    pub waited_us: u64,
 }
 /// A fatal error; the sender closes the connection after it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
