@@ -27,7 +27,8 @@ impl<'a> HubUrl<'a> {
         };
         let is_usable =
             |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['@', '%']);
-        let is_complete = is_usable(owner) && is_usable(name) && !revision.is_empty();
+        let is_complete =
+            is_usable(owner) && is_usable(name) && !matches!(revision, "" | "." | "..");
         is_complete.then(|| Self {
             id: [owner, name],
             revision,

@@ -117,8 +117,10 @@ pub fn shard_storage(
     options: &ReadOptions,
 ) -> forebay_shard::Result<(PathBuf, Arc<dyn Storage>)> {
     let text = location.to_string();
+    // The root of a repository of the Hub is in no other directory.
+    let has_parent = location.is_remote() && matches!(location.parent_and_name(), Ok(Some(_)));
     let dir = match text.rsplit_once('/') {
-        Some((dir, _)) if location.is_remote() => Location::parse(dir).ok(),
+        Some((dir, _)) if has_parent => Location::parse(dir).ok(),
         _ => None,
     };
     let (root, storage) = read_storage(dir.as_ref().unwrap_or(location), options)?;

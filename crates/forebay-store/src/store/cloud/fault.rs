@@ -148,12 +148,18 @@ const EXPIRED_CODES: [&str; 4] = [
     "RequestExpired",
 ];
 /// Error codes of the Hugging Face Hub and of `hub`, each with its cause and its remedy.
-const HUB_CODES: [(&str, ErrorKind, &str, &str); 4] = [
+const HUB_CODES: [(&str, ErrorKind, &str, &str); 5] = [
     (
         "RepoNotFound",
         ErrorKind::Refused,
         "there is no such repository, or it is private",
         "check its name; for a private one set HF_TOKEN, or run `hf auth login`",
+    ),
+    (
+        "BadToken",
+        ErrorKind::Denied,
+        "the token is not valid",
+        "HF_TOKEN has it, or the file that `hf auth login` writes; log in again, or read without it (storage option anonymous)",
     ),
     (
         "GatedRepo",

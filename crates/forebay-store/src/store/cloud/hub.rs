@@ -9,10 +9,10 @@ use super::open::Opening;
 use super::watcher::{Watched, read_some};
 use super::{Fault, Open, Service, web};
 use crate::{Location, Result};
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::{self, BoxStream, Stream};
 use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, Method};
-use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpRequestBody};
 use object_store::http::{HttpBuilder, HttpStore};
 use object_store::path::Path as Name;
 use object_store::{
@@ -24,7 +24,7 @@ use reqwest::Url;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::OnceCell;
 
 const HUB: &str = "https://huggingface.co";
@@ -33,8 +33,8 @@ const STORE: &str = "Hub";
 const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// The largest token file that is read.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
-/// The most files that a listing may have: the Hub recommends less than 100,000 in a repository.
-const MAX_FILES: usize = 20_000_000;
+/// The most pages that a listing may have: the Hub recommends less than 100,000 files in a repository.
+const MAX_PAGES: u32 = 20_000;
 
 #[async_trait::async_trait]
 impl Service for Hub {
@@ -56,6 +56,10 @@ impl Service for Hub {
 
     fn lists(&self) -> bool {
         true
+    }
+
+    fn lists_in_order(&self) -> bool {
+        false
     }
 }
 
@@ -86,6 +90,7 @@ pub(super) fn connect(mut opening: Opening<'_>) -> Result<Open> {
         options,
         watched,
         client,
+        timeout: opening.options.timeout,
         pinned: OnceCell::new(),
     };
     opening.finish(Box::new(Hub(Arc::new(repository))), Some(&endpoint))
@@ -148,6 +153,8 @@ struct Repository {
     options: ClientOptions,
     watched: Watched,
     client: HttpClient,
+    /// For each request to the API.
+    timeout: Duration,
     pinned: OnceCell<Pinned>,
 }
 
@@ -239,13 +246,14 @@ impl Repository {
             request.headers_mut().insert("content-type", form);
             *request.body_mut() = body.into();
         }
-        let (parts, body) = self
-            .client
-            .execute(request)
+        let asked = async {
+            let (parts, body) = self.client.execute(request).await?.into_parts();
+            Ok((parts, read_some(body, MAX_RESPONSE_BYTES).await?))
+        };
+        let answer: std::result::Result<_, HttpError> = tokio::time::timeout(self.timeout, asked)
             .await
-            .map_err(failed)?
-            .into_parts();
-        let body = read_some(body, MAX_RESPONSE_BYTES).await.map_err(failed)?;
+            .map_err(failed)?;
+        let (parts, body) = answer.map_err(failed)?;
         if parts.status == 404 {
             let path = url.path().to_owned();
             let source = "the Hub has no such file".into();
@@ -254,10 +262,11 @@ impl Repository {
         if parts.status == 401 {
             // Without a token the Hub does not tell a private repository from a missing one.
             let _ = EXCHANGE_LOG.try_with(|notes| {
-                notes
-                    .lock()
-                    .code
-                    .get_or_insert_with(|| "RepoNotFound".to_owned());
+                let mut seen = notes.lock();
+                let said = seen.message.as_deref().unwrap_or_default();
+                let is_token = said.starts_with("Invalid credentials");
+                let code = if is_token { "BadToken" } else { "RepoNotFound" };
+                seen.code.get_or_insert_with(|| code.to_owned());
             });
         }
         if !parts.status.is_success() {
@@ -283,6 +292,11 @@ impl Repository {
             let (_, body) = self.ask(url, None).await?;
             let found: Revision = parsed(&body)?;
             let id: Vec<String> = found.id.split('/').map(str::to_owned).collect();
+            let is_commit =
+                !found.sha.is_empty() && found.sha.bytes().all(|b| b.is_ascii_hexdigit());
+            if id.len() != 2 || !is_commit {
+                return Err(foreign("the Hub's answer names no commit of a repository"));
+            }
             let files = self.url(&["datasets"], &id, &["resolve", &found.sha]);
             let files = HttpBuilder::new()
                 .with_url(files)
@@ -316,46 +330,67 @@ impl Repository {
         })
     }
 
-    /// Lists files and directories below `prefix`, of all levels or of one.
-    async fn tree(&self, prefix: Option<&Name>, is_deep: bool) -> object_store::Result<ListResult> {
+    /// The URL of the first page of a listing below `prefix`, of all levels or of one.
+    async fn first_page(&self, prefix: Option<&Name>, is_deep: bool) -> object_store::Result<Url> {
         let pinned = self.pinned().await?;
-        let below = prefix.map(Name::as_ref).unwrap_or_default();
         let mut path = vec!["tree", &pinned.commit];
+        let below = prefix.map(Name::as_ref).unwrap_or_default();
         path.extend(below.split('/').filter(|part| !part.is_empty()));
         let mut url = self.url(&["api", "datasets"], &pinned.id, &path);
         url.set_query(is_deep.then_some("recursive=true"));
+        Ok(url)
+    }
+
+    /// Files and directories of the page at `url`, and the URL of the next page.
+    async fn page(
+        &self,
+        url: &Url,
+        prefix: Option<&Name>,
+    ) -> object_store::Result<(ListResult, Option<Url>)> {
+        let pinned = self.pinned().await?;
+        let below = prefix.map(Name::as_ref).unwrap_or_default();
         let mut found = ListResult {
             common_prefixes: Vec::new(),
             objects: Vec::new(),
             extensions: http::Extensions::new(),
         };
-        loop {
-            let (headers, body) = match self.ask(url.clone(), None).await {
-                Err(Error::NotFound { .. }) => return Ok(found),
-                answer => answer?,
-            };
-            for entry in parsed::<Vec<Entry>>(&body)? {
-                let is_below = below.is_empty()
-                    || entry
-                        .path
-                        .strip_prefix(below)
-                        .is_some_and(|rest| rest.starts_with('/'));
-                match entry.r#type.as_str() {
-                    "file" if is_below => found.objects.extend(Self::meta(pinned, entry)),
-                    "directory" if is_below && !is_deep => {
-                        found.common_prefixes.extend(Name::parse(&entry.path).ok());
-                    }
-                    _ => {}
+        let (headers, body) = match self.ask(url.clone(), None).await {
+            Err(Error::NotFound { .. }) => return Ok((found, None)),
+            answer => answer?,
+        };
+        for entry in parsed::<Vec<Entry>>(&body)? {
+            let rest = entry.path.strip_prefix(below);
+            let is_below = below.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'));
+            match entry.r#type.as_str() {
+                "file" if is_below => found.objects.extend(Self::meta(pinned, entry)),
+                "directory" if is_below => {
+                    found.common_prefixes.extend(Name::parse(&entry.path).ok());
                 }
+                _ => {}
             }
-            let Some(next) = next_page(&url, &headers)? else {
-                return Ok(found);
-            };
-            if found.objects.len() > MAX_FILES || next == url {
-                return Err(foreign("the Hub's listing does not end"));
-            }
-            url = next;
         }
+        Ok((found, next_page(url, &headers)?))
+    }
+
+    /// The pages of a listing.
+    fn pages(
+        self: Arc<Self>,
+        prefix: Option<Name>,
+        is_deep: bool,
+    ) -> impl Stream<Item = object_store::Result<ListResult>> {
+        stream::try_unfold((None, 0), move |(next, number)| {
+            let (repository, prefix) = (Arc::clone(&self), prefix.clone());
+            async move {
+                let url = match (next, number) {
+                    (Some(url), ..MAX_PAGES) => url,
+                    (Some(_), _) => return Err(foreign("the Hub's listing does not end")),
+                    (None, 0) => repository.first_page(prefix.as_ref(), is_deep).await?,
+                    (None, _) => return Ok(None),
+                };
+                let (found, next) = repository.page(&url, prefix.as_ref()).await?;
+                Ok(Some((found, (next, number + 1))))
+            }
+        })
     }
 
     /// The metadata of one file.
@@ -432,15 +467,26 @@ impl ObjectStore for Hub {
     }
 
     fn list(&self, prefix: Option<&Name>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        let (repository, prefix) = (Arc::clone(&self.0), prefix.cloned());
-        stream::once(async move { repository.tree(prefix.as_ref(), true).await })
-            .map_ok(|listed| stream::iter(listed.objects.into_iter().map(Ok)))
+        Arc::clone(&self.0)
+            .pages(prefix.cloned(), true)
+            .map_ok(|page| stream::iter(page.objects.into_iter().map(Ok)))
             .try_flatten()
             .boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Name>) -> object_store::Result<ListResult> {
-        self.0.tree(prefix, false).await
+        let pages = Arc::clone(&self.0).pages(prefix.cloned(), false);
+        let mut pages = std::pin::pin!(pages);
+        let mut all = ListResult {
+            common_prefixes: Vec::new(),
+            objects: Vec::new(),
+            extensions: http::Extensions::new(),
+        };
+        while let Some(page) = pages.try_next().await? {
+            all.objects.extend(page.objects);
+            all.common_prefixes.extend(page.common_prefixes);
+        }
+        Ok(all)
     }
 
     async fn put_opts(

@@ -1,7 +1,7 @@
 //! Listing and reading.
 
 use super::exchange_log::EXCHANGE_LOG;
-use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, TOKEN_NAME, metadata, runtime};
+use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, SLOWEST, TOKEN_NAME, metadata, runtime};
 use crate::store::object::plain_etag;
 use crate::store::{Listing, Object, Transfer};
 use crate::{AtomicFile, Durability, Error, Location, Result};
@@ -18,6 +18,9 @@ use std::time::Instant;
 
 /// Maximum number of tries of a download whose bytes are damaged or whose object is replaced meanwhile.
 const DOWNLOAD_ROUNDS: u32 = 5;
+
+/// The allowance of a listing, in bytes: a day. A timeout applies to each page, of which large buckets have thousands.
+const LISTING: u64 = SLOWEST * 86_400;
 
 /// Maximum number of slices of one vectored write: the common system limit (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
@@ -58,7 +61,7 @@ impl Live {
         below: &Name,
         (after, until): (Option<Name>, Option<Name>),
     ) -> Result<Vec<ObjectMeta>> {
-        let operation = self.operation("list", prefix, 0);
+        let operation = self.operation("list", prefix, LISTING);
         let mut found: Vec<ObjectMeta> = Vec::new();
         // When a page fails, the pages before it are kept, and the next round continues after the last name. Each round
         // that makes progress starts a new count of retries.
@@ -95,14 +98,17 @@ impl Live {
             None => store.list(Some(&below)),
         };
         let mut found = Vec::new();
+        let in_order = self.0.service.lists_in_order();
         loop {
-            match listing.try_next().await {
+            let next = tokio::time::timeout(self.0.timeout, listing.try_next());
+            let next = next.await.map_err(|_| Fault::TimedOut(self.0.timeout));
+            match next.and_then(|next| Ok(next?)) {
                 Ok(Some(meta)) if until.as_ref().is_some_and(|until| meta.location > *until) => {
                     return Ok((found, true));
                 }
                 Ok(Some(meta)) => found.push(meta),
                 Ok(None) => return Ok((found, true)),
-                Err(error) if found.is_empty() => return Err(error.into()),
+                Err(fault) if found.is_empty() || !in_order => return Err(fault),
                 Err(_) => return Ok((found, false)),
             }
         }
@@ -111,7 +117,9 @@ impl Live {
     pub(super) async fn list_dir(self, prefix: String) -> Result<Listing> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        let operation = self.operation("list", &prefix, 0);
+        // The Hub's pages have a timeout of their own.
+        let is_hub = self.0.service.is_read_only();
+        let operation = self.operation("list", &prefix, if is_hub { LISTING } else { 0 });
         let level = self
             .run(&operation, |_| {
                 let (store, below) = (self.store(), below.clone());

@@ -42,6 +42,11 @@ pub(super) trait Service: Send + Sync {
         true
     }
 
+    /// Whether listings are in the order of names, so that one continues after the last name that arrived.
+    fn lists_in_order(&self) -> bool {
+        true
+    }
+
     /// Whether conditions use the generation of an object instead of its etag.
     fn names_generations(&self) -> bool {
         false
