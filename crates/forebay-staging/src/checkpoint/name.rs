@@ -64,7 +64,8 @@ impl CheckpointPath {
         let (prefix, name) = trimmed
             .rsplit_once('/')
             .ok_or_else(|| refuse("it has no name"))?;
-        if check(name).is_err() || prefix.ends_with(":/") {
+        let is_root = matches!(Location::parse(trimmed)?.parent_and_name(), Ok(None));
+        if check(name).is_err() || prefix.ends_with(":/") || is_root {
             return Err(refuse(
                 "name it below a run, as in s3://bucket/run/step-1000",
             ));

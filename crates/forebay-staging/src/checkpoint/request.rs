@@ -85,6 +85,12 @@ impl Request {
 
     /// Checks the request as far as is possible without contacting the store.
     pub fn check(&self) -> Result<()> {
+        if let Some(scheme @ ("http" | "https" | "hf")) = self.location.scheme() {
+            let place = &self.location;
+            let what =
+                format!("{place}: {scheme}:// is read only: save into a bucket or a directory");
+            return Err(Error::Option { what });
+        }
         let orders = self.orders()?;
         forebay_store::Store::open(&orders.place.prefix, &orders.store)?;
         Ok(())

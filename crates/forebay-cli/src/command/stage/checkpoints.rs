@@ -161,9 +161,14 @@ pub(super) fn bring(
             );
         }
         // Reading the status of a full area is slow, so it waits until this command's own uploads have ended.
+        // Parts that wait for those of other ranks are this command's own too.
         let others = rest.is_empty()
             && checkpoint::status(area)?.iter().any(|status| {
-                status.is_owned && matches!(status.state, State::Staged | State::Writing)
+                let is_own = found
+                    .iter()
+                    .any(|saved| saved.location() == status.location);
+                let is_pending = matches!(status.state, State::Staged | State::Writing);
+                status.is_owned && is_pending && !is_own
             });
         if rest.is_empty() && (!others || drained.failure.is_some()) {
             break;
