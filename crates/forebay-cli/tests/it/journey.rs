@@ -348,6 +348,16 @@ fn contact_sheets_have_the_chosen_images() {
 }
 
 #[test]
+fn contact_sheets_replace_no_other_file() {
+    let (_dir, root) = packed("indexed", &["--shards", "2"]);
+    let manifest = root.join("forebay.json");
+    let before = fs::read(&manifest).unwrap();
+    let ran = run(["inspect", text(&root), "--contact-sheet", text(&manifest)]);
+    ran.failed_with(&["is no PNG"]);
+    assert_eq!(fs::read(&manifest).unwrap(), before);
+}
+
+#[test]
 fn verify_finds_a_dataset_and_a_shard_sound() {
     for format in FORMATS {
         let (_dir, root) = packed(format, &["--blake3"]);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -60,6 +62,13 @@ impl SheetArgs {
         let Some(path) = &self.contact_sheet else {
             return Ok(());
         };
+        let place = path.display();
+        let mut begin = Vec::new();
+        let there = File::open(path).and_then(|file| file.take(4).read_to_end(&mut begin));
+        if path.is_file() && there.is_ok() && begin != b"\x89PNG" {
+            let why = format!("{place} is there, and is no PNG: it is not replaced");
+            return Err(Failure::new(why).hint("name another file"));
+        }
         let splits = contents.shards_of(self.split.as_deref(), !self.indices.is_empty())?;
         let records = splits.iter().flat_map(|(_, shards)| shards);
         let records: u64 = records.map(Shard::len).sum();
