@@ -67,6 +67,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if self.server.expires and used > 2:
                 return self.fail(403, "Expired")
             return self.bytes_of(*self.server.blobs[parts[1]])
+        if self.server.strict and self.headers.get("Authorization") not in (None, f"Bearer {TOKEN}"):
+            return self.send(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
         is_api = parts[0] == "api"
         parts = parts[1:] if is_api else parts
         if parts[:2] == ["repos", "create"]:
@@ -200,7 +202,7 @@ def entries(files: dict[str, bytes]) -> list[dict[str, Any]]:
 
 class Hub(http.server.ThreadingHTTPServer):
     """Repositories by name. `page` is the number of entries of a page; the next `limited` requests are refused with 429.
-    With `expires` each redirect works twice; `spoil` makes other listings."""
+    With `expires` each redirect works twice; a `strict` one refuses tokens that it does not know; `spoil` makes other listings."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -217,6 +219,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.used: dict[str, int] = {}
         self.page = 3
         self.expires = False
+        self.strict = False
         self.spoil: Callable[[str], Any] | None = None
         self.limited = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()

@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -90,7 +91,41 @@ def test_a_save_that_fails_leaves_nothing(tmp_path: pathlib.Path) -> None:
     assert checkpoint.latest(f"{tmp_path}/run") == f"{tmp_path}/run/step-2"
 
 
+def test_a_writer_has_one_save_in_flight(tmp_path: pathlib.Path) -> None:
+    entered, may_end = threading.Event(), threading.Event()
+
+    class Slow:
+        def __reduce__(self) -> Any:
+            entered.set()
+            may_end.wait(60)
+            return (int, (1,))
+
+    writer = StorageWriter()
+    first = threading.Thread(
+        target=dcp.save, args=(state() | {"slow": Slow()},), kwargs={"storage_writer": writer, "checkpoint_id": f"{tmp_path}/run/step-1"}
+    )
+    first.start()
+    assert entered.wait(60)
+    with pytest.raises(forebay.OptionError, match="is running"):
+        dcp.save(state(), storage_writer=writer, checkpoint_id=f"{tmp_path}/run/step-2")
+    may_end.set()
+    first.join()
+    assert checkpoint.latest(f"{tmp_path}/run") == f"{tmp_path}/run/step-1"
+
+
+def test_a_reader_finds_what_replaced_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    reader = StorageReader(f"{tmp_path}/run/step-1")
+    for step in (1, 2):
+        dcp.save({"step": step}, storage_writer=StorageWriter(), checkpoint_id=f"{tmp_path}/run/step-1")
+        checkpoint.wait(60)
+        found = {"step": 0}
+        dcp.load(found, storage_reader=reader)
+        assert found["step"] == step
+
+
 def test_what_cannot_be_loaded_says_why(tmp_path: pathlib.Path, staging: pathlib.Path) -> None:
+    with pytest.raises(CheckpointException, match="read only"):
+        dcp.save(state(), storage_writer=StorageWriter(), checkpoint_id="hf://datasets/me/run/step-1")
     with pytest.raises(CheckpointException, match="no complete checkpoint|there is no checkpoint"):
         dcp.load(empty(), storage_reader=StorageReader(f"{tmp_path}/run/step-1"))
     checkpoint.save(b"other", f"{tmp_path}/run/step-2").wait(60)

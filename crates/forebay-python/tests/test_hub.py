@@ -206,15 +206,28 @@ def test_a_push_is_read_back(
     card = repository.commits[repository.branches["main"]]["README.md"].decode()
     assert "| train | 42 | 42 |" in card and "left out: none" in card
     assert 'datasets.load_dataset("me/new")' in card
-    # A card of the user's own stays.
-    repository.commit(repository.commits[repository.branches["main"]] | {"README.md": b"# Mine\n"})
+    # A card and a table of the user's own stay.
+    mine = {"README.md": b"# Mine\n", "data/mine.parquet": b"x"}
+    repository.commit(repository.commits[repository.branches["main"]] | mine)
     assert push(2).returncode == 0
-    assert repository.commits[repository.branches["main"]]["README.md"] == b"# Mine\n"
+    assert mine.items() <= repository.commits[repository.branches["main"]].items()
 
 
 def test_a_push_writes_parquet_alone() -> None:
     with pytest.raises(forebay.OptionError, match="writes Parquet files"):
         forebay.hf.push("packed", "me/new", format="indexed")
+    pytest.importorskip("huggingface_hub")
+    for name in ("new", "me/a/b"):
+        with pytest.raises(forebay.OptionError, match="expected OWNER/NAME"):
+            forebay.hf.push("packed", name)
+
+
+def test_a_token_that_is_not_valid_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.strict = True
+    monkeypatch.setenv("HF_TOKEN", "hf_expired")
+    error = refused("ls", "hf://datasets/me/pictures")
+    assert "the token is not valid" in error and "hf_expired" not in error
+    assert "README.md" in run("ls", "hf://datasets/me/pictures", "--anonymous")
 
 
 def test_a_renamed_repository_is_found(hub: Hub, files: Files) -> None:
@@ -233,12 +246,16 @@ def test_a_limit_is_waited_for(hub: Hub) -> None:
     [
         ("hf://datasets/me/none", "there is no such repository"),
         ("hf://datasets/me/pictures@v9", "the repository has no such revision"),
+        ("hf://datasets/me/empty", "hf://datasets/me/empty"),
         ("hf://datasets/me", "hf://datasets/OWNER/NAME"),
         ("hf://me/pictures", "hf://datasets/OWNER/NAME"),
+        ("hf://datasets/me/pictures@..", "hf://datasets/OWNER/NAME"),
         ("hf://datasets/me/pictures/none", "no object of that name"),
     ],
 )
 def test_urls_that_cannot_work_say_why(hub: Hub, tmp_path: pathlib.Path, url: str, says: str) -> None:
+    hub.repositories["me/empty"] = Repository()
+    hub.repositories["me/empty"].commit({"README.md": b""})
     for command in (("inspect",), ("convert", tmp_path / "x")):
         assert says in refused(command[0], url, *command[1:])
 

@@ -33,7 +33,8 @@ def push(
     """Write a dataset as Parquet files, and upload them to a dataset repository, which is made if there is none.
 
     The files have the images as they are, names of classes and all columns: `datasets.load_dataset(repository)` reads them,
-    and Forebay does where they are. One commit replaces all files of an earlier push. A repository without a dataset card
+    and Forebay does where they are. One commit replaces those of an earlier push: the files in ``data/`` with numbers in their
+    names, as in ``train-00000-of-00002.parquet``. A repository without a dataset card
     gets one, with splits, the account and the lines that load it. Needs huggingface_hub, the extra ``hf``.
 
     Parameters
@@ -77,7 +78,10 @@ def push(
     if options.get("format", "parquet") != "parquet":
         raise OptionError(f"option format is {options['format']!r}: forebay.hf.push writes Parquet files")
     hub = library("huggingface_hub", "hf")
-    api = hub.HfApi(token=token)
+    if repository.count("/") != 1:
+        raise OptionError(f"repository is {repository!r}: expected OWNER/NAME")
+    library("huggingface_hub.utils", "hf").validate_repo_id(repository)
+    api = hub.HfApi(token=token and token.strip())
     with contextlib.ExitStack() as stack:
         folder = directory or stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-push-"))
         options |= {"format": "parquet", "progress": progress, "storage_options": storage_options}
@@ -96,7 +100,7 @@ def push(
             revision=revision,
             commit_message="Upload with Forebay",
             allow_patterns=patterns,
-            delete_patterns=["data/*.parquet"],
+            delete_patterns=["data/*-?????-of-?????.parquet"],
         )
     return f"hf://datasets/{repository}@{commit.oid}"
 

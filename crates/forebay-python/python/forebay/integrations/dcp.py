@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -26,7 +27,9 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
     """A writer for `torch.distributed.checkpoint.save` and `async_save`: `forebay.checkpoint` with torch's own files.
 
     A save returns when the part of each rank is safe on its fast disk. The checkpoint is complete, and the latest of its run,
-    once all parts are in the store; until then nothing shows it. A killed training loses nothing that was saved.
+    once all parts are in the store; until then nothing shows it. A killed training loses nothing that was saved. A writer has
+    one save in flight. If a save fails on one rank, the parts of others are removed once a later checkpoint is complete;
+    `forebay.checkpoint.wait` names them until then.
 
     Parameters
     ----------
@@ -66,8 +69,14 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
             "stage": stage, "keep": keep, "metadata": metadata, "storage_options": storage_options, "timeout": timeout,
         }  # fmt: skip
         self._made: checkpoint.Writer | None = None
+        self._saver = threading.current_thread()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        saver = self._saver
+        if self._made is not None and saver is not threading.current_thread():
+            saver.join(1)  # The thread of a save that failed ends.
+            if saver.is_alive():
+                raise OptionError(f"a save to {self.path} is running: wait for it, or use a writer for each save in flight")
         self._abort()
         super().reset(checkpoint_id)
 
@@ -87,6 +96,7 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
 
     def write_data(self, plan: Any, planner: Any) -> Any:
         part: _Part = plan.storage_data
+        self._saver = threading.current_thread()
         self._made = self.fs.made = checkpoint.writer(
             self.path, rank=part.rank, world_size=part.world_size, attempt=part.attempt, **self._options
         )
@@ -125,7 +135,7 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
 class StorageReader(FileSystemReader):  # type: ignore[misc]
     """A reader for `torch.distributed.checkpoint.load` of what `StorageWriter` wrote, on any number of ranks.
 
-    Each file is compared with its checksum. The fast disk of this machine is read first, where it has the checkpoint. As
+    Each file that holds something of a rank's state is read as a whole, and compared with its checksum. The fast disk of this machine is read first, where it has the checkpoint. As
     always, torch unpickles the metadata of a checkpoint: load none that comes from strangers.
 
     Parameters
@@ -153,6 +163,10 @@ class StorageReader(FileSystemReader):  # type: ignore[misc]
         super().__init__("/")
         self.path = os.fspath(path)
         self.fs: Any = _Files(stage, storage_options)
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        self.fs.forget()
+        return super().read_metadata(*args, **kwargs)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -196,8 +210,11 @@ class _Files:
     def concat_path(self, path: str, suffix: str) -> str:
         return f"{path}/{suffix}"
 
-    def init_path(self, path: str | os.PathLike[str]) -> str:
+    def forget(self) -> None:
+        """Look again for the checkpoint, which may have been replaced."""
         self._found = None
+
+    def init_path(self, path: str | os.PathLike[str]) -> str:
         return os.fspath(path).rstrip("/")
 
     def rename(self, path: str, new_path: str) -> None:
