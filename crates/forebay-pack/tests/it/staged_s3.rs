@@ -73,7 +73,7 @@ fn whole(src: &Path, dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     contents(&dir.join("whole"))
 }
 
-/// Checks that the store contains exactly these files and no open multipart upload, and that the area is empty.
+/// Checks that the store contains exactly these files and no parts of open uploads, and that the area is empty.
 #[track_caller]
 fn assert_holds(server: &S3Server, whole: &BTreeMap<PathBuf, Vec<u8>>, dir: &Path) {
     let store = Store::open(&place(), &patient(&server.url())).unwrap();
@@ -86,7 +86,7 @@ fn assert_holds(server: &S3Server, whole: &BTreeMap<PathBuf, Vec<u8>>, dir: &Pat
         whole.keys().collect::<Vec<_>>()
     );
     assert!(there == *whole, "the bytes differ");
-    assert_eq!(server.open_uploads(), 0);
+    assert_eq!(server.open_parts(), 0);
     assert!(
         StagingArea::look(&dir.join("area"))
             .unwrap()
