@@ -292,7 +292,7 @@ def test_a_served_mix_is_that_of_this_process(
 def test_mixes_that_no_server_has(first: pathlib.Path, tmp_path: pathlib.Path, table: str, message: str) -> None:
     config = tmp_path / "CONFIG.toml"
     config.write_text(f'[datasets.first]\npath = "{first}"\n[mixes.both]\n{table}\n')
-    done = forebay_command("serve", config, "--check")
+    done = forebay_command("serve", config, "--dry-run")
     assert done.returncode == 2 and "[mixes.both]: " in done.stderr and message in done.stderr, done.stderr
 
 
