@@ -2,6 +2,7 @@
 
 mod conformance;
 mod faults;
+mod listings;
 mod odd_names;
 mod permanent;
 mod redirects;
