@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_cache::{Cache, CacheOptions};
+use forebay_cache::{Cache, CacheOptions, reads_store};
 use forebay_store::Location;
 
 use crate::console::Console;
@@ -30,15 +30,15 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Opens the requested cache if one of these places is in a store. Local places need no cache.
+    /// Opens the requested cache if one of these datasets is read from a store. Others need no cache.
     pub(crate) fn open_for<'a>(
         &self,
         places: impl IntoIterator<Item = &'a PathBuf>,
         console: &Console,
     ) -> Result<Option<Arc<Cache>>, Failure> {
         let mut places = places.into_iter();
-        let is_remote = |place| Location::parse(place).is_ok_and(|place| place.is_remote());
-        if places.any(is_remote) {
+        let needs = |place| Location::parse(place).is_ok_and(|place| reads_store(&place));
+        if places.any(needs) {
             self.open(console)
         } else {
             Ok(None)

@@ -149,9 +149,9 @@ pub(crate) fn synthetic(text: impl AsRef<OsStr>) -> Result<Option<Recipe>, Failu
     }
 }
 
-/// Returns whether a location is in a store.
+/// Returns whether a dataset is read from a store.
 pub(crate) fn is_far(place: impl AsRef<OsStr>) -> bool {
-    Location::parse(place).is_ok_and(|place| place.is_remote())
+    Location::parse(place).is_ok_and(|place| forebay_cache::reads_store(&place))
 }
 
 /// Options for reading datasets.

@@ -63,8 +63,9 @@ def refused(*args: str | pathlib.Path) -> str:
     return done.stderr
 
 
-def epoch(source: Any) -> list[tuple[np.ndarray[Any, Any], list[int]]]:
-    with forebay.Loader(source, split="train", batch_size=7, transform=forebay.TrainTransform(32), seed=5) as loader:
+def epoch(source: Any, **options: Any) -> list[tuple[np.ndarray[Any, Any], list[int]]]:
+    transform = forebay.TrainTransform(32)
+    with forebay.Loader(source, split="train", batch_size=7, transform=transform, seed=5, **options) as loader:
         return [(np.array(batch.images), list(batch.labels)) for batch in loader]
 
 
@@ -141,6 +142,15 @@ def test_a_loader_reads_in_place(hub: Hub, packed: dict[str, pathlib.Path]) -> N
     with pytest.warns(UserWarning, match="has no index"):
         found = epoch("hf://datasets/me/pictures@main")
     assert equal(found, epoch(packed["indexed"]))
+
+
+def test_an_index_is_read_through_a_cache(hub: Hub, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    run("index", "hf://datasets/me/pictures", "--output", tmp_path / "index")
+    expected = epoch(packed["indexed"])
+    for is_first in (True, False):
+        hub.asked.clear()
+        assert equal(epoch(tmp_path / "index", storage_options={"cache_dir": str(tmp_path / "cached")}), expected)
+        assert any("/cdn/" in line for line in hub.asked) == is_first
 
 
 def test_ranges_of_a_file_share_a_redirect(hub: Hub, tmp_path: pathlib.Path) -> None:

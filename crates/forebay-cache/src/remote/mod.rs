@@ -19,7 +19,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_shard::{CacheHits, Dataset, ReadAt, ReadProfile, Shard, Storage, StorageStats};
+use forebay_shard::{
+    CacheHits, Dataset, Manifest, ReadAt, ReadProfile, Shard, Storage, StorageStats,
+};
 
 use crate::{Cache, Filled};
 use ahead::ReadAhead;
@@ -97,6 +99,16 @@ impl ReadOptions {
 pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard::Result<Dataset> {
     let (root, storage) = read_storage(location, options)?;
     Dataset::options().storage(storage).open(root)
+}
+
+/// Whether reading a dataset needs a store: it is in one, or it is an index of files in one.
+pub fn reads_store(location: &Location) -> bool {
+    let of_source = |root: &Path| {
+        let source = Manifest::load(root).ok()?.source?;
+        Some(Location::parse(source.location).ok()?.is_remote())
+    };
+    let root = location.local_path().ok();
+    location.is_remote() || root.and_then(of_source) == Some(true)
 }
 
 /// Opens the shard at a location: a local file, or an object in a store.
