@@ -70,11 +70,14 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         if manifest.is_some() {
             console.blank();
         }
-        if args.recursive {
-            listed.objects = store.list("")?;
-        } else {
-            let level = store.list_dir("")?;
-            (listed.dirs, listed.objects) = (level.dirs, level.objects);
+        let level = match args.recursive {
+            true => store.list_all("")?,
+            false => store.list_dir("")?,
+        };
+        (listed.dirs, listed.objects) = (level.dirs, level.objects);
+        for left in level.left_out {
+            let path = printable(&left.path);
+            console.warning(format!("{path} is not listed: {}", left.why));
         }
         if manifest.is_none() && listed.dirs.is_empty() && listed.objects.is_empty() {
             return Err(nothing_there(store, &location));
