@@ -18,17 +18,17 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Listens on `address`.
+    /// Listens on `address`, and shows `report` until [`show`](Self::show) replaces it.
     ///
     /// # Errors
     ///
     /// As [`Admin::start`](super::Admin::start).
-    pub fn start(address: SocketAddr) -> Result<Overview> {
+    pub fn start(address: SocketAddr, report: String) -> Result<Overview> {
         let access = Access::random().map_err(|source| Error::System {
             doing: "making a random token",
             source,
         })?;
-        let report = Arc::new(Mutex::new(String::new()));
+        let report = Arc::new(Mutex::new(report));
         let deadlines = Deadlines {
             header: HEADER_TIMEOUT,
             lifetime: AdminOptions::default().connection_lifetime,

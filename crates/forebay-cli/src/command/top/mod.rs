@@ -74,19 +74,19 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         return Err(failure);
     }
     if let Some(address) = args.listen {
-        let page = Overview::start(address)?;
+        let report = |watch: &Watch| {
+            let total = total(&watch.servers);
+            json!(Status::new(&total, &watch.servers)).to_string()
+        };
+        let page = Overview::start(address, report(&watch))?;
         console.line(page.url());
         console.event("watching", &json!({"url": page.url()}));
         console.note("Ctrl-C ends the page.");
-        loop {
-            let status = total(&watch.servers);
-            let status = json!(Status::new(&status, &watch.servers));
-            page.show(status.to_string());
-            if interrupt.wait_for(INTERVAL) {
-                return Ok(ended(console));
-            }
+        while !interrupt.wait_for(INTERVAL) {
             watch.round(Some(INTERVAL));
+            page.show(report(&watch));
         }
+        return Ok(ended(console));
     }
     let terminal = std::io::stdout().is_terminal() && !console.is_json();
     let repeats = !args.once && (terminal || console.is_json());
