@@ -187,8 +187,12 @@ fn a_stop_finishes_the_batch_and_notifies_clients() {
         log.all()
     );
     assert!(log.all().contains(&"stopped".to_owned()));
-    let Err(e) = Client::connect(&url(addr), ClientOptions::default()) else {
-        panic!("somebody is there");
+    let options = ClientOptions {
+        server_timeout: Duration::ZERO,
+        ..ClientOptions::default()
+    };
+    let Err(e) = Client::connect(&url(addr), options) else {
+        panic!("a stopped server answers");
     };
     assert!(
         e.to_string().contains("is `forebay serve` running there?"),
