@@ -62,7 +62,8 @@ const OPTION_VARIABLES: [&str; 8] = [
 ];
 
 /// Variables that the libraries read.
-const LIBRARY_VARIABLES: [&str; 7] = [
+const LIBRARY_VARIABLES: [&str; 8] = [
+    "FOREBAY_PRICES",
     "FOREBAY_SIMD",
     "FOREBAY_TLS_CA",
     "FOREBAY_TLS_CLIENT_CERT",

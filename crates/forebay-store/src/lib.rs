@@ -32,6 +32,7 @@ mod limiter;
 mod location;
 mod object_or_tree;
 mod parallel;
+mod prices;
 mod scheme;
 mod share;
 mod store;
@@ -50,6 +51,7 @@ pub use limiter::Limiter;
 pub use location::Location;
 pub use object_or_tree::ObjectOrTree;
 pub use parallel::{for_each_parallel, for_each_parallel_with, map_parallel};
+pub use prices::{Cost, Tariff, Usage};
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, BandwidthShare, Reading};
 pub use store::{
     LeftOut, Listing, Object, Put, Retry, Store, StoreOptions, Traffic, Transfer, Written,

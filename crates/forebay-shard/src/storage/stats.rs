@@ -9,6 +9,14 @@ pub struct StorageStats {
     pub retries: u64,
     /// Requests that were sent a second time because the response was late.
     pub hedges: u64,
+    /// Requests of a store that charges for some; deletions are not counted.
+    pub requests: u64,
+    /// Their estimated price in billionths of a dollar, for a reader in the region of the data.
+    pub region_nanodollars: u64,
+    /// As `region_nanodollars`, for a reader at the other end of the internet.
+    pub internet_nanodollars: u64,
+    /// The date of the prices: 20250601 for 2025-06-01; 0 without prices.
+    pub prices_as_of: u32,
     /// Counters of the cache in front of the storage, if any.
     pub cache: Option<CacheHits>,
 }
@@ -62,6 +70,10 @@ impl StorageStats {
             fetched_bytes: with(self.fetched_bytes, other.fetched_bytes),
             retries: with(self.retries, other.retries),
             hedges: with(self.hedges, other.hedges),
+            requests: with(self.requests, other.requests),
+            region_nanodollars: with(self.region_nanodollars, other.region_nanodollars),
+            internet_nanodollars: with(self.internet_nanodollars, other.internet_nanodollars),
+            prices_as_of: self.prices_as_of.max(other.prices_as_of),
             cache: match (self.cache, other.cache) {
                 (None, None) => None,
                 (a, b) => Some(a.unwrap_or_default().combine(b.unwrap_or_default(), with)),
@@ -80,6 +92,10 @@ mod tests {
             fetched_bytes: 100,
             retries: 3,
             hedges: 1,
+            requests: 7,
+            region_nanodollars: 2800,
+            internet_nanodollars: 2809,
+            prices_as_of: 20_250_601,
             cache: None,
         };
         let cached = StorageStats {
@@ -93,6 +109,8 @@ mod tests {
         };
         let both = far.and(cached);
         assert_eq!((both.fetched_bytes, both.retries, both.hedges), (200, 6, 2));
+        assert_eq!((both.requests, both.region_nanodollars), (14, 5600));
+        assert_eq!(both.internet_nanodollars, 5618);
         assert_eq!(both.cache, cached.cache);
         assert_eq!(both.since(&far), cached);
         assert_eq!(far.since(&both).fetched_bytes, 0, "never below nothing");

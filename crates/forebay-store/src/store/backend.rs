@@ -4,10 +4,11 @@
 //! `tests/it/conformance.rs` tests it.
 
 use super::{LeftOut, Listing, Object, Put, Transfer, Written};
-use crate::{Location, Result};
+use crate::{Location, Result, Tariff};
 use forebay_shard::StorageStats;
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A kind of store. [`Store`](super::Store) documents the calls and has checked the keys, which are relative.
 pub(crate) trait Backend: Debug + Send + Sync {
@@ -35,6 +36,10 @@ pub(crate) trait Backend: Debug + Send + Sync {
 
     fn stats(&self) -> StorageStats {
         StorageStats::default()
+    }
+
+    fn tariff(&self) -> Option<Arc<Tariff>> {
+        None
     }
 
     fn invalid_names(&self) -> Result<Vec<LeftOut>> {

@@ -19,7 +19,7 @@ pub use traffic::Traffic;
 pub use transfer::Transfer;
 
 use crate::scheme::find;
-use crate::{BandwidthShare, Error, Location, Result};
+use crate::{BandwidthShare, Error, Location, Result, Tariff};
 use backend::Backend;
 use std::path::Path;
 use std::sync::Arc;
@@ -156,6 +156,11 @@ impl Store {
     /// Returns the read counters; zeros for a directory.
     pub fn stats(&self) -> StorageStats {
         self.0.backend.stats()
+    }
+
+    /// Returns the prices of the store's requests and transfers; `None` for a directory.
+    pub fn tariff(&self) -> Option<Arc<Tariff>> {
+        self.0.backend.tariff()
     }
 
     /// Aborts the unfinished uploads of exactly this key. Only the single writer of the key may call this, to clean up after

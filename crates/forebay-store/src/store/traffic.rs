@@ -1,5 +1,9 @@
 //! Request counters of this process per bucket or web server, for monitoring.
 
+use std::sync::Arc;
+
+use crate::{Cost, Tariff, Usage};
+
 /// The requests to one bucket or web server, from all stores of this process together.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
@@ -8,6 +12,12 @@ pub struct Traffic {
     pub store: String,
     /// Requests, retries included.
     pub requests: u64,
+    /// Requests and bytes that the store charges for.
+    pub usage: Usage,
+    /// The estimated price of `usage`.
+    pub cost: Cost,
+    /// The prices of the estimate.
+    pub tariff: Arc<Tariff>,
     /// Retries among `requests`.
     pub retries: u64,
     /// Responses that asked to slow down.
@@ -31,8 +41,35 @@ pub struct Traffic {
 }
 
 impl Traffic {
+    /// Returns what was used after `earlier` was counted, of the stores that were used since; other counters stay.
+    #[must_use]
+    pub fn since(earlier: &[Traffic]) -> Vec<Traffic> {
+        let mut now = Traffic::of_this_process();
+        for traffic in &mut now {
+            if let Some(before) = earlier.iter().find(|before| before.store == traffic.store) {
+                let less = |now: u64, before: u64| now.saturating_sub(before);
+                traffic.usage = traffic.usage.combine(&before.usage, less);
+                traffic.cost = traffic.tariff.cost(&traffic.usage);
+            }
+        }
+        now.retain(|traffic| traffic.usage != Usage::default());
+        now
+    }
+
+    /// Returns what the requests and bytes cost, with the origin of the estimate: `$0.0004 in the region, ...`.
+    #[must_use]
+    pub fn price(&self) -> String {
+        self.tariff.price(&self.cost)
+    }
+
     pub(super) fn add(&mut self, other: &Traffic) {
         self.requests += other.requests;
+        self.usage = self.usage.combine(&other.usage, u64::saturating_add);
+        let sum = |a: u64, b: u64| a.saturating_add(b);
+        self.cost = Cost {
+            in_region: sum(self.cost.in_region, other.cost.in_region),
+            over_internet: sum(self.cost.over_internet, other.cost.over_internet),
+        };
         self.retries += other.retries;
         self.throttles += other.throttles;
         self.hedges += other.hedges;

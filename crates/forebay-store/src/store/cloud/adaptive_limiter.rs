@@ -5,6 +5,8 @@
 //! requested pause (`Retry-After`), a token bucket of retries (so that an outage does not cause a retry storm), and the
 //! usual latency of reads (so that a late read can be hedged with a second request).
 
+use super::exchange_log::Billed;
+use crate::Tariff;
 use crate::store::Traffic;
 use crate::store::options::without_secrets;
 use std::collections::HashMap;
@@ -43,6 +45,8 @@ pub(super) struct AdaptiveLimiter {
     /// Whether a probe has shown that the store honors [`Put::IfMatch`](crate::Put::IfMatch).
     pub(super) heeds_if_match: AtomicBool,
     counts: Counts,
+    billed: Arc<Billed>,
+    tariff: Arc<Tariff>,
 }
 
 /// Counters that are used for [`Traffic`] only.
@@ -144,7 +148,7 @@ static LIMITERS: Mutex<Option<HashMap<String, Weak<AdaptiveLimiter>>>> = Mutex::
 
 impl AdaptiveLimiter {
     /// The limiter of the bucket that `url` names, shared by all of its stores. The largest `max` applies.
-    pub(super) fn shared(url: &str, max: usize) -> Arc<Self> {
+    pub(super) fn shared(url: &str, max: usize, tariff: &Arc<Tariff>) -> Arc<Self> {
         let mut paces = LIMITERS
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -161,7 +165,11 @@ impl AdaptiveLimiter {
             return pace;
         }
         paces.retain(|_, pace| pace.strong_count() > 0);
-        let pace = Arc::new(Self::new(max));
+        let tariff = Arc::clone(tariff);
+        let pace = Arc::new(Self {
+            tariff,
+            ..Self::new(max)
+        });
         paces.insert(url, Arc::downgrade(&pace));
         pace
     }
@@ -187,6 +195,8 @@ impl AdaptiveLimiter {
             heeds_if_absent: AtomicBool::new(false),
             heeds_if_match: AtomicBool::new(false),
             counts: Counts::default(),
+            billed: Arc::default(),
+            tariff: Arc::default(),
         }
     }
 
@@ -242,9 +252,14 @@ impl AdaptiveLimiter {
         count(&self.counts.read_bytes, bytes);
     }
 
+    pub(super) fn billed(&self) -> &Arc<Billed> {
+        &self.billed
+    }
+
     fn traffic(&self, store: String) -> Traffic {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = &self.counts;
+        let usage = self.billed.usage();
         let state = self.state();
         let (in_flight, limit) = (state.in_flight as u64, state.limit.floor().max(1.0) as u64);
         let mut reads = state.reads.recent.clone();
@@ -253,6 +268,9 @@ impl AdaptiveLimiter {
         let at = |part: usize| reads.get(reads.len() * part / 20).copied().map(f64::from);
         Traffic {
             store,
+            usage,
+            cost: self.tariff.cost(&usage),
+            tariff: Arc::clone(&self.tariff),
             requests: get(&counts.requests),
             retries: get(&counts.retries),
             throttles: get(&counts.throttles),
@@ -435,14 +453,15 @@ mod tests {
 
     #[test]
     fn traffic_is_counted_by_bucket_and_shows_no_secrets() {
-        let pace = AdaptiveLimiter::shared("s3://counted https://key:secret@host", 4);
+        let pace =
+            AdaptiveLimiter::shared("s3://counted https://key:secret@host", 4, &Arc::default());
         pace.slow_down(None);
         pace.repeats();
         pace.read(100);
         for ms in 1..=20 {
             pace.read_took(Duration::from_millis(ms));
         }
-        let other = AdaptiveLimiter::shared("s3://counted https://elsewhere", 4);
+        let other = AdaptiveLimiter::shared("s3://counted https://elsewhere", 4, &Arc::default());
         other.read(11);
         let all = Traffic::of_this_process();
         let mut found = all.iter().filter(|traffic| traffic.store == "s3://counted");
@@ -462,10 +481,13 @@ mod tests {
 
     #[test]
     fn stores_of_one_bucket_share_a_limiter() {
-        let a = AdaptiveLimiter::shared("s3://one", 4);
-        let b = AdaptiveLimiter::shared("s3://one", 8);
+        let a = AdaptiveLimiter::shared("s3://one", 4, &Arc::default());
+        let b = AdaptiveLimiter::shared("s3://one", 8, &Arc::default());
         assert!(Arc::ptr_eq(&a, &b));
         assert_eq!(a.state().max, 8.0);
-        assert!(!Arc::ptr_eq(&a, &AdaptiveLimiter::shared("s3://two", 4)));
+        assert!(!Arc::ptr_eq(
+            &a,
+            &AdaptiveLimiter::shared("s3://two", 4, &Arc::default())
+        ));
     }
 }

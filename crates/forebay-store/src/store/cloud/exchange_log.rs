@@ -4,7 +4,9 @@
 //! an upload (the checksum that the store reports of the received bytes) are recorded here, by `watcher`. The log is local to
 //! the task that runs the operation.
 
+use crate::Usage;
 use object_store::client::HttpErrorKind;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +19,44 @@ tokio::task_local! {
 #[derive(Debug, Default)]
 pub(super) struct ExchangeLog {
     seen: Mutex<Observation>,
+    /// The counters of the store and of its bucket.
+    billed: [Arc<Billed>; 2],
+}
+
+/// Counts what stores charge for.
+#[derive(Debug, Default)]
+pub(super) struct Billed {
+    gets: AtomicU64,
+    puts: AtomicU64,
+    received_bytes: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+impl Billed {
+    pub(super) fn usage(&self) -> Usage {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Usage {
+            gets: get(&self.gets),
+            puts: get(&self.puts),
+            received_bytes: get(&self.received_bytes),
+            sent_bytes: get(&self.sent_bytes),
+        }
+    }
+
+    pub(super) fn receive(&self, bytes: u64) {
+        self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a request with a body of `bytes` bytes. Deletions are free.
+    fn request(&self, method: &str, is_listing: bool, bytes: u64) {
+        let counter = match method {
+            "DELETE" => return,
+            "GET" | "HEAD" if !is_listing => &self.gets,
+            _ => &self.puts,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Observations of the last request. The counters and `invalid_names` cover all requests of the try.
@@ -61,6 +101,20 @@ pub(super) struct Redirect {
 }
 
 impl ExchangeLog {
+    pub(super) fn new(billed: [Arc<Billed>; 2]) -> Self {
+        Self {
+            billed,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a request, see [`Billed::request`].
+    pub(super) fn bill(&self, method: &str, is_listing: bool, bytes: u64) {
+        for billed in &self.billed {
+            billed.request(method, is_listing, bytes);
+        }
+    }
+
     /// Records the host of the next request, which follows a redirect.
     pub(super) fn asks(&self, host: &str) {
         host.clone_into(&mut self.lock().host);

@@ -30,8 +30,9 @@ pub(crate) use uploads::fuzz as fuzz_page;
 use super::backend::Backend;
 use super::{LeftOut, Listing, Object, Put, Retry, StoreOptions, Transfer, Written};
 use crate::scheme::{Kind, stores};
-use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result};
+use crate::{Cancel, Error, ErrorKind, Limiter, Location, Result, Tariff};
 use adaptive_limiter::AdaptiveLimiter;
+use exchange_log::Billed;
 use fault::{Fault, Outcome};
 use forebay_shard::StorageStats;
 use object_store::client::HttpClient;
@@ -83,6 +84,8 @@ struct Open {
     retry: Retry,
     settings: Settings,
     counters: Counters,
+    billed: Arc<Billed>,
+    tariff: Arc<Tariff>,
     /// Invalid object names that listings contained.
     invalid_names: Mutex<BTreeSet<String>>,
 }
@@ -349,12 +352,23 @@ impl Backend for Cloud {
         } = &live.0.counters;
         let [fetched_bytes, retries, hedges] =
             [received_bytes, retries, hedges].map(|counter| counter.load(Ordering::Relaxed));
+        let usage = live.0.billed.usage();
+        let cost = live.0.tariff.cost(&usage);
         StorageStats {
+            requests: usage.requests(),
+            region_nanodollars: cost.in_region,
+            internet_nanodollars: cost.over_internet,
+            prices_as_of: live.0.tariff.as_of(),
             fetched_bytes,
             retries,
             hedges,
             cache: None,
         }
+    }
+
+    fn tariff(&self) -> Option<Arc<Tariff>> {
+        let live = self.live.read().unwrap_or_else(|e| e.into_inner());
+        Some(Arc::clone(&live.0.tariff))
     }
 
     fn abort_uploads_of(&self, key: &str) -> Result<()> {

@@ -8,9 +8,11 @@ use super::adaptive_limiter::AdaptiveLimiter;
 use super::environment::Environment;
 use super::watcher::Watched;
 use super::{CheckUploads, Open, Service, Settings, fault};
+use crate::prices::VARIABLE;
+use crate::scheme::{Kind, find};
 use crate::store::StoreOptions;
 use crate::store::options::{is_true, without_secrets};
-use crate::{Error, Limiter, Location, Result};
+use crate::{Error, Limiter, Location, Result, Tariff};
 use object_store::client::HttpConnector;
 use object_store::path::Path as Name;
 use object_store::{ClientOptions, HeaderValue, RetryConfig};
@@ -212,13 +214,16 @@ impl<'a> Opening<'a> {
             location.authority().unwrap_or_default(),
             endpoint.unwrap_or_default()
         );
+        let tariff = self.tariff(endpoint)?;
         Ok(Open {
             pid: std::process::id(),
             location: location.clone(),
             service,
             client,
             prefix,
-            pace: AdaptiveLimiter::shared(&bucket, self.options.max_requests),
+            pace: AdaptiveLimiter::shared(&bucket, self.options.max_requests, &tariff),
+            billed: std::sync::Arc::default(),
+            tariff,
             limiter: self.options.bandwidth.map(|rate| Limiter::new(Some(rate))),
             timeout: self.options.timeout,
             retry: self.options.retry,
@@ -226,6 +231,20 @@ impl<'a> Opening<'a> {
             counters: super::Counters::default(),
             invalid_names: std::sync::Mutex::default(),
         })
+    }
+
+    /// The prices of the store's requests and transfers. An endpoint that is not a provider's has those of an own one.
+    fn tariff(&self, endpoint: Option<&str>) -> Result<std::sync::Arc<Tariff>> {
+        let kind = self.location.scheme().and_then(find);
+        let kind = kind.map_or(Kind::web, |scheme| scheme.store);
+        let host = endpoint.and_then(|endpoint| reqwest::Url::parse(endpoint).ok());
+        let host = host.as_ref().and_then(reqwest::Url::host_str);
+        let is_providers = |host: &str| {
+            let domains = [".amazonaws.com", ".googleapis.com", ".core.windows.net"];
+            domains.iter().any(|domain| host.ends_with(domain))
+        };
+        let is_own = endpoint.is_some() && !host.is_some_and(is_providers);
+        Tariff::load(kind, is_own, self.around.var(VARIABLE))
     }
 
     /// The value of the first of these environment variables that is set.
@@ -309,6 +328,34 @@ mod tests {
         ("AWS_ACCESS_KEY_ID", "MARKEDID"),
         ("AWS_SECRET_ACCESS_KEY", "MARKEDSECRET"),
     ];
+
+    #[test]
+    fn prices_follow_the_endpoint_and_the_variable() {
+        let origin = |endpoint: &str| {
+            let options = match endpoint {
+                "" => StoreOptions::new(),
+                endpoint => StoreOptions::new().with_endpoint(endpoint),
+            };
+            opened("s3://bucket/x", &options, &KEYS)
+                .unwrap()
+                .tariff
+                .origin()
+        };
+        assert!(origin("").contains("Amazon S3"), "{}", origin(""));
+        assert!(origin("https://s3.us-west-2.amazonaws.com").contains("Amazon S3"));
+        for own in ["http://127.0.0.1:9000", "https://amazonaws.com.example.org"] {
+            assert!(origin(own).contains("an endpoint of your own"), "{own}");
+        }
+        let [id, secret] = KEYS;
+        let vars = [id, secret, ("FOREBAY_PRICES", "/no/such/prices.toml")];
+        let error = opened("s3://bucket/x", &StoreOptions::new(), &vars).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("the prices in \"/no/such/prices.toml\": "),
+            "{error}"
+        );
+    }
 
     #[test]
     fn plain_http_is_accepted_for_loopback_only() {

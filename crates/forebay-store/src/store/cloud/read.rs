@@ -391,6 +391,8 @@ impl Live {
             .counters
             .received_bytes
             .fetch_add(got, Ordering::Relaxed);
+        self.0.billed.receive(got);
+        self.0.pace.billed().receive(got);
         Ok(chunks)
     }
 

@@ -26,7 +26,8 @@ impl Live {
         loop {
             let turn = open.pace.enter().await;
             number += 1;
-            let notes = Arc::<ExchangeLog>::default();
+            let billed = [&open.billed, open.pace.billed()].map(Arc::clone);
+            let notes = Arc::new(ExchangeLog::new(billed));
             let one = EXCHANGE_LOG.scope(Arc::clone(&notes), once(Try(number)));
             let outcome = self.bounded(operation, allowance, one).await;
             drop(turn);

@@ -67,6 +67,8 @@ impl HttpService for Watcher {
         let asked = uri.to_string();
         let is_listing =
             request.method().as_str() == "GET" && lists(uri.query().unwrap_or_default());
+        let body_bytes = request.body().content_length() as u64;
+        notes.bill(request.method().as_str(), is_listing, body_bytes);
         let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
             .then(|| Sent::of(&request));
         let response = match self.0.execute(request).await {

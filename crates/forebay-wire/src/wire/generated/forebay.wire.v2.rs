@@ -534,6 +534,18 @@ pub struct Traffic {
     pub cache_hit_bytes: u64,
     #[prost(uint64, tag = "8")]
     pub cache_miss_bytes: u64,
+    /// of a store that charges for some
+    #[prost(uint64, tag = "9")]
+    pub requests: u64,
+    /// their estimated price in the region of the data
+    #[prost(uint64, tag = "10")]
+    pub region_nanodollars: u64,
+    /// and over the internet
+    #[prost(uint64, tag = "11")]
+    pub internet_nanodollars: u64,
+    /// the date of the prices, 20250601; 0: unknown
+    #[prost(uint32, tag = "12")]
+    pub prices_as_of: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Stage {
