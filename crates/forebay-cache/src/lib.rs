@@ -86,7 +86,7 @@ pub use object::CachedObject;
 pub use object_id::ObjectId;
 pub use remote::{
     LocalStorage, ReadError, ReadOptions, RemoteStorage, open_dataset, open_shard, read_storage,
-    reads_store, shard_storage,
+    reads_store, shard_storage, store_of,
 };
 pub use stats::{CacheStats, TierStats};
 

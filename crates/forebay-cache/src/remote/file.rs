@@ -84,7 +84,9 @@ impl Source {
         if buf.len() as u64 <= 2 * PIECE_BYTES {
             return self.fetch_piece(buf, offset);
         }
-        let piece = buf.len().div_ceil(PIECES).max(PIECE_BYTES as usize);
+        // No piece is shorter than `PIECE_BYTES`: stores charge for each request.
+        let pieces = (buf.len() / PIECE_BYTES as usize).clamp(1, PIECES);
+        let piece = buf.len().div_ceil(pieces);
         let pieces = buf.chunks_mut(piece).zip((offset..).step_by(piece));
         for_each_parallel(pieces, PIECES, |(buf, at)| self.fetch_piece(buf, at))
     }

@@ -103,12 +103,18 @@ pub fn open_dataset(location: &Location, options: &ReadOptions) -> forebay_shard
 
 /// Whether reading a dataset needs a store: it is in one, or it is an index of files in one.
 pub fn reads_store(location: &Location) -> bool {
-    let of_source = |root: &Path| {
-        let source = Manifest::load(root).ok()?.source?;
-        Some(Location::parse(source.location).ok()?.is_remote())
-    };
-    let root = location.local_path().ok();
-    location.is_remote() || root.and_then(of_source) == Some(true)
+    store_of(location).is_some()
+}
+
+/// Returns the location in a store of a dataset's records; `None` if they are in local files.
+pub fn store_of(location: &Location) -> Option<Location> {
+    if location.is_remote() {
+        return Some(location.clone());
+    }
+    let source = Manifest::load(location.local_path().ok()?).ok()?.source?;
+    Location::parse(source.location)
+        .ok()
+        .filter(Location::is_remote)
 }
 
 /// Opens the shard at a location: a local file, or an object in a store.

@@ -11,5 +11,6 @@ mod geometry;
 mod learned_seek_points;
 mod mix;
 mod raw;
+mod requests;
 mod schema;
 mod seek_points;

@@ -102,12 +102,15 @@ impl Order for Windowed {
         let window = self.windows.at(position);
         let slot = self.windows.place(&window);
         let (first, begin) = self.block(slot);
-        // The intersection of window and block, as places of Q.
-        let from = begin.max(window.start);
-        let to = (begin + self.block_records).min(window.start + window.len);
+        // The intersection of window and block, as places of Q; in storage order all blocks of the window are neighbors.
+        let (mut from, mut to) = (window.start, window.start + window.len);
+        if self.order.is_some() {
+            from = from.max(begin);
+            to = to.min(begin + self.block_records);
+        }
         let sample = self.rotate(first + (slot - begin));
         let (before, after) = (slot - from, to - slot);
-        // The rotation may split the block in two at the last record.
+        // The rotation may split them in two at the last record.
         let records = if sample < before {
             0..sample + after
         } else {
