@@ -13,6 +13,7 @@ use forebay_store::Location;
 use forebay_synthetic::is_synthetic;
 use serde::Serialize;
 
+use super::cost::EpochCost;
 use super::explain::{ExplainOptions, Source};
 use super::model::{Cores, StageTimes};
 use super::remedy::{Price, Situation};
@@ -42,7 +43,7 @@ pub struct AdviseOptions {
 /// A piece of advice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Advice {
-    /// Its subject: `packing`, `storage`, `cores`, `images`, `copy`, `memory`, `shards`.
+    /// Its subject: `packing`, `storage`, `cores`, `images`, `copy`, `memory`, `shards`, `cost`.
     pub topic: &'static str,
     /// The advice, with its arithmetic.
     pub text: String,
@@ -69,6 +70,8 @@ pub struct AdviceReport {
     pub cores: u64,
     /// The advice.
     pub advice: Vec<Advice>,
+    /// The estimated cost of an epoch; `None` for local files.
+    pub cost: Option<EpochCost>,
     /// Remedies with their gains on this machine, the largest first.
     pub prices: Vec<Price>,
 }
@@ -94,6 +97,7 @@ struct Found {
     is_local: bool,
     situation: Situation,
     proof: Proof,
+    cost: Option<EpochCost>,
 }
 
 /// Gives advice for a dataset, or for a directory of images.
@@ -129,6 +133,7 @@ fn dataset(place: &Location, options: &AdviseOptions) -> Result<Found> {
     let images = source.records();
     let image_bytes = source.image_bytes;
     Ok(Found {
+        cost: source.cost()?,
         images,
         bytes: images as f64 * image_bytes,
         is_packed: true,
@@ -163,6 +168,7 @@ fn files(place: &Location, options: &AdviseOptions) -> Result<Found> {
     let mean = bytes as f64 / count as f64;
     let rate = report.bytes as f64 / mean / report.seconds.max(1e-9);
     Ok(Found {
+        cost: None,
         images: count,
         bytes: bytes as f64,
         is_packed: false,

@@ -19,6 +19,7 @@ use forebay_shard::storage::Storage;
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
+use super::cost::{EpochCost, epoch_cost};
 use super::kept::keep;
 use super::model::{Cores, StageTimes};
 use super::remedy::{Price, Situation, prices};
@@ -65,6 +66,8 @@ pub struct ExplainReport {
     pub bottleneck: String,
     /// Remedies with their gains, the largest first.
     pub prices: Vec<Price>,
+    /// The estimated cost of an epoch; `None` for local files.
+    pub cost: Option<EpochCost>,
     /// The same as a report for files.
     pub report: LabReport,
 }
@@ -104,12 +107,17 @@ pub fn explain(place: &Location, options: &ExplainOptions) -> Result<ExplainRepo
     };
     let prices = prices(&situation);
     stages.notes.extend(source.account(&situation, &seen));
+    let cost = source.cost()?;
+    stages
+        .notes
+        .extend(cost.iter().map(|cost| cost.text.clone()));
     let bottleneck = seen.bottleneck.borrow().clone();
     let report = source.report(&stages, &bottleneck, &prices);
     Ok(ExplainReport {
         stages,
         bottleneck,
         prices,
+        cost,
         report,
     })
 }
@@ -213,6 +221,12 @@ impl<'a> Source<'a> {
 
     pub(super) fn sample(&self) -> Result<ImageSample> {
         ImageSample::take(&self.split)
+    }
+
+    /// Estimates what an epoch costs; `None` for local files.
+    pub(super) fn cost(&self) -> Result<Option<EpochCost>> {
+        let bytes = self.records() as f64 * self.image_bytes;
+        epoch_cost(self.place, &self.options.read, bytes, &self.recorded.job)
     }
 
     pub(super) fn records(&self) -> u64 {

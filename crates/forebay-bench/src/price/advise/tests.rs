@@ -57,6 +57,7 @@ fn ways_to_store_images_are_advised_if_they_save_time() {
     situation.cores.cores = 2.0;
     let proof = Watch::begin(&Footprint::Generated, Way::Off).end(0, None);
     let found = Found {
+        cost: None,
         images: 1000,
         bytes: 1e8,
         is_packed: true,

@@ -5,6 +5,7 @@ use std::fs;
 use super::{
     Advice, AdviceReport, AdviseOptions, ENOUGH, FILES_DEPTH, Found, SHARD_BYTES, SHARDS_PER_GPU,
 };
+use crate::price::cost::size;
 use crate::price::remedy::{of_storing, prices};
 use crate::price::sample::{Storing, StoringCost};
 
@@ -38,6 +39,10 @@ impl Found {
         advice.extend(self.copy(demand));
         advice.extend(self.memory());
         advice.extend(self.shards(options.gpus));
+        advice.extend(self.cost.iter().map(|cost| Advice {
+            topic: "cost",
+            text: cost.text.clone(),
+        }));
         AdviceReport {
             images: self.images,
             image_bytes: self.situation.image_bytes,
@@ -48,6 +53,7 @@ impl Found {
             core_images_per_s: 1.0 / self.core_s(),
             cores: self.situation.cores.cores as u64,
             advice,
+            cost: self.cost.clone(),
             prices: prices(&self.situation),
         }
     }
@@ -293,13 +299,6 @@ fn round(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value => format!("{value:.1}"),
-    }
-}
-
-fn size(bytes: f64) -> String {
-    match bytes {
-        bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
-        bytes => format!("{:.1} MB", bytes / 1e6),
     }
 }
 

@@ -90,7 +90,7 @@ impl Explain {
         console.event("bench", &found.stages);
         console.event(
             "prices",
-            &json!({ "bottleneck": found.bottleneck, "prices": found.prices }),
+            &json!({ "bottleneck": found.bottleneck, "prices": found.prices, "cost": found.cost }),
         );
         Ok(Outcome::Done)
     }
