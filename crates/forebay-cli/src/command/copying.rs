@@ -11,7 +11,7 @@ use forebay_pack::copy::{
     Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySummary,
     CopyTarget, Why,
 };
-use forebay_store::{Cancel, Limiter, Location, ObjectOrTree, StoreOptions};
+use forebay_store::{Cancel, Cost, Limiter, Location, ObjectOrTree, StoreOptions, Traffic, Usage};
 use serde::Serialize;
 
 use crate::console::Console;
@@ -260,6 +260,7 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     let to = Location::parse(job.destination)?;
     let target_options = job.target_options(&from, &to, console);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
+    let before = Traffic::of_this_process();
     let source = ObjectOrTree::find(&from, &job.store.options_until(console))?;
     let target = CopyTarget::find(&to, &source, &target_options)?;
     let plan = {
@@ -307,7 +308,7 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     drop(watch.bar());
     drop(watch);
     let summary = done?;
-    print(&summary, &plan, outcome, console);
+    print(&summary, &plan, &Traffic::since(&before), outcome, console);
     Ok(outcome)
 }
 
@@ -359,6 +360,7 @@ fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
             command: "cp",
             exit_code: outcome.exit_code(),
             dry_run: true,
+            stores: Vec::new(),
             objects,
             bytes,
             kept: kept.0,
@@ -376,7 +378,7 @@ fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
 }
 
 #[derive(Serialize)]
-struct SummaryEvent {
+struct SummaryEvent<'a> {
     command: &'static str,
     exit_code: i32,
     dry_run: bool,
@@ -390,9 +392,28 @@ struct SummaryEvent {
     datasets: Vec<String>,
     published: u64,
     seconds: f64,
+    /// The stores that requests were made to.
+    stores: Vec<StoreUse<'a>>,
 }
 
-fn print(summary: &CopySummary, plan: &CopyPlan, outcome: Outcome, console: &Console) {
+/// The requests to a store, and what they cost.
+#[derive(Serialize)]
+struct StoreUse<'a> {
+    store: &'a str,
+    requests: u64,
+    #[serde(flatten)]
+    usage: Usage,
+    cost: Cost,
+    prices: String,
+}
+
+fn print(
+    summary: &CopySummary,
+    plan: &CopyPlan,
+    stores: &[Traffic],
+    outcome: Outcome,
+    console: &Console,
+) {
     let mut line = format!(
         "Copied {} of {} in {} ({})",
         quantity::counted(summary.copied, "object", "objects"),
@@ -435,12 +456,31 @@ fn print(summary: &CopySummary, plan: &CopyPlan, outcome: Outcome, console: &Con
             dataset.manifest.fingerprint,
         ));
     }
+    for traffic in stores {
+        let usage = &traffic.usage;
+        console.line(format!(
+            "  {}: {}, {} received, {} sent: {}",
+            printable(&traffic.store),
+            quantity::counted(usage.requests(), "request", "requests"),
+            quantity::bytes(usage.received_bytes),
+            quantity::bytes(usage.sent_bytes),
+            printable(&traffic.price()),
+        ));
+    }
+    let stores = stores.iter().map(|traffic| StoreUse {
+        store: &traffic.store,
+        requests: traffic.usage.requests(),
+        usage: traffic.usage,
+        cost: traffic.cost,
+        prices: traffic.tariff.origin(),
+    });
     console.event(
         "summary",
         &SummaryEvent {
             command: "cp",
             exit_code: outcome.exit_code(),
             dry_run: false,
+            stores: stores.collect(),
             objects: summary.copied,
             bytes: summary.copied_bytes,
             kept: summary.kept,

@@ -1,6 +1,7 @@
 //! The command line and object stores: servers that speak the protocols of S3, Google and Azure, and a proxy in front of
 //! them where something goes wrong.
 
+mod costs;
 mod foreign;
 mod parts;
 mod permanent;
