@@ -95,7 +95,7 @@ impl ReportBuilder<'_> {
             },
             served,
             cache: self.cache(),
-            stores: self.stores(),
+            stores: self.stores(unix_s(self.now) - started_s),
             events: self.events.iter().map(event).collect(),
         }
     }
@@ -263,7 +263,9 @@ impl ReportBuilder<'_> {
         })
     }
 
-    fn stores(&self) -> Vec<StoreReport> {
+    /// The stores of a server that started `seconds` ago.
+    fn stores(&self, seconds: f64) -> Vec<StoreReport> {
+        let per_hour = |nano: u64| nano as f64 / 1e9 * 3600.0 / seconds.max(1.0);
         let stores = self.environment.stores.iter();
         let report = stores.map(|traffic| StoreReport {
             store: traffic.store.clone(),
@@ -273,6 +275,9 @@ impl ReportBuilder<'_> {
             hedges: traffic.hedges,
             failures: traffic.failures,
             read_bytes: traffic.read_bytes,
+            region_dollars_per_hour: per_hour(traffic.cost.in_region),
+            internet_dollars_per_hour: per_hour(traffic.cost.over_internet),
+            price: traffic.price(),
             in_flight: traffic.in_flight,
             limit: traffic.limit,
             first_byte_p50_s: round(traffic.usual_s.map_or(0.0, |usual| usual.0)),
@@ -476,9 +481,13 @@ mod tests {
             let at = begin + Duration::from_secs(second);
             history.record(at, &snapshot(second), second as f64 * 7.5);
         }
+        let mut environment = Environment::default();
+        let mut traffic = forebay_store::Traffic::default();
+        (traffic.cost.in_region, traffic.cost.over_internet) = (77_000_000, 1_540_000_000);
+        environment.stores.push(traffic);
         let builder = ReportBuilder {
             snapshot: &snapshot(20),
-            environment: &Environment::default(),
+            environment: &environment,
             history: &history,
             events: &[],
             images: true,
@@ -488,6 +497,9 @@ mod tests {
         };
         let report = builder.report();
         assert_eq!((report.format, report.time_s), (FORMAT, 77.0));
+        let store = &report.stores[0];
+        assert!((store.region_dollars_per_hour - 3.6).abs() < 1e-9);
+        assert!((store.internet_dollars_per_hour - 72.0).abs() < 1e-9);
         assert_eq!(report.now.images_per_s, 1024.0);
         assert_eq!(report.process.cpu_cores, 7.5);
         assert_eq!(report.bottleneck.bound, "decode");

@@ -318,6 +318,12 @@ pub struct StoreReport {
     pub failures: u64,
     /// Bytes read.
     pub read_bytes: u64,
+    /// Estimated dollars an hour since the server started, for a server in the region of the data.
+    pub region_dollars_per_hour: f64,
+    /// As `region_dollars_per_hour`, for a server that reads over the internet.
+    pub internet_dollars_per_hour: f64,
+    /// The estimated cost so far, with its origin, as text.
+    pub price: String,
     /// Requests in progress.
     pub in_flight: u64,
     /// Limit of concurrent requests.

@@ -297,6 +297,17 @@ impl View {
                 count(store.throttles),
                 count(store.hedges),
             ));
+            // Older servers report no price.
+            if !store.price.is_empty() {
+                let cost = format!(
+                    "cost ${:.4}/h in the region, ${:.4}/h over the internet; so far {}",
+                    store.region_dollars_per_hour,
+                    store.internet_dollars_per_hour,
+                    printable(&store.price),
+                );
+                let indented = wrap(&cost, self.columns.saturating_sub(2)).into_iter();
+                lines.extend(indented.map(|line| format!("  {line}")));
+            }
         }
         if !lines.is_empty() {
             lines.insert(0, String::new());
@@ -390,7 +401,7 @@ pub(super) fn spark(values: &[f64], points: usize, characters: usize) -> String 
 mod tests {
     use super::*;
     use crate::failure::Failure;
-    use forebay_monitor::report::{BottleneckReport, EventReport, Lines, Rates};
+    use forebay_monitor::report::{BottleneckReport, EventReport, Lines, Rates, StoreReport};
 
     fn report() -> Report {
         let stage = |name: &str, busy, starved, blocked| StageReport {
@@ -459,6 +470,13 @@ mod tests {
                     ..Served::default()
                 },
             ],
+            stores: vec![StoreReport {
+                store: "s3://bucket".to_owned(),
+                region_dollars_per_hour: 0.0125,
+                internet_dollars_per_hour: 12.5,
+                price: "$0.0250 in the region, $25.00 over the internet (estimated from list prices of Amazon S3 as of 2025-06-01)".to_owned(),
+                ..StoreReport::default()
+            }],
             events: vec![EventReport {
                 number: 9,
                 time_s: 7895.0,
@@ -495,6 +513,8 @@ mod tests {
             "resnet50  job of imagenet  12,345 images/s, 48.2 batches/s, 1.86 GB/s",
             "busy  97 %  starved   2 %  blocked   1 %",
             "1203/5004",
+            "cost $0.0125/h in the region, $12.5000/h over the internet; so far $0.0250",
+            "as of 2025-06-01)",
             "imagenet  dataset, no trainer so far",
             "5s ago  connection 3: \\u{1b}[2J vanished",
         ] {

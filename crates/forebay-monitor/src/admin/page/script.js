@@ -505,9 +505,14 @@ function showStores({ stores }) {
       ["Slowed down", whole.format(store.throttles), store.throttles > 0],
       ["Asked twice", whole.format(store.hedges)],
       ["Given up", whole.format(store.failures), store.failures > 0],
+      ["Cost so far", store.price],
+      ["Cost an hour", dollars(store.region_dollars_per_hour) + " in the region, "
+        + dollars(store.internet_dollars_per_hour) + " over the internet"],
     ]);
   });
 }
+
+const dollars = (amount) => "$" + amount.toFixed(amount >= 1 ? 2 : 4);
 
 function showEvents({ events }) {
   const items = events.length ? events.slice(0, 60) : [{ number: 0, text: "Nothing yet" }];
