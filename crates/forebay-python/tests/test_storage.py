@@ -150,6 +150,31 @@ def test_stats_tell_what_the_store_and_the_cache_did(
     assert again["fetched_bytes"] < far["fetched_bytes"] / 2
 
 
+def test_stats_price_the_requests_of_a_store(
+    web: Web, dataset: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "prices.toml"
+    row = "name = 'ours'\nget_per_1000 = 1000\nput_per_1000 = 0\nregion_per_gb = 0\ninternet_per_gb = 1000\n"
+    file.write_text("as_of = 2026-01-31\n" + "".join(f"[{name}]\n{row}" for name in ("s3", "gs", "az", "own", "hf")))
+    monkeypatch.setenv("FOREBAY_PRICES", str(file))
+    with forebay.Loader(web.url, batch_size=4, split="train", transform=forebay.TrainTransform(32)) as loader:
+        assert sum(1 for _ in loader) > 0
+        stats = loader.stats()
+    records = forebay.open(dataset).splits["train"]
+    storage = stats["storage"]
+    assert storage is not None
+    cost = storage["cost"]
+    assert cost is not None
+    assert cost["in_region"] == storage["requests"] > 0
+    received = storage["fetched_bytes"] / 1e6
+    assert cost["over_internet"] == pytest.approx(cost["in_region"] + received)
+    assert cost["epoch_in_region"] == pytest.approx(cost["in_region"] * records / stats["images"])
+    assert cost["prices"] == "estimated from list prices as of 2026-01-31"
+    file.write_text("as_of = 2026-01-31\n[s3]\nget = 1\n")
+    with pytest.raises(forebay.Error, match='line 3, "get": unknown field'):
+        batches(web.url)
+
+
 def test_records_and_pickles(web: Web, dataset: pathlib.Path) -> None:
     local, far = forebay.open(dataset), forebay.open(web.url, storage_options={"timeout": "20"})
     assert far.fingerprint == local.fingerprint

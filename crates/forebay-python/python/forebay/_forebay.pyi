@@ -861,10 +861,19 @@ class _CacheUse(TypedDict):
     hit_bytes: int
     miss_bytes: int
 
+class _StorageCost(TypedDict):
+    in_region: float
+    epoch_in_region: float | None
+    over_internet: float
+    epoch_over_internet: float | None
+    prices: str
+
 class _Storage(TypedDict):
     fetched_bytes: int
     retries: int
     hedges: int
+    requests: int
+    cost: _StorageCost | None
     cache: _CacheUse | None
 
 class _LearnedSeekPoints(TypedDict):
@@ -1289,7 +1298,9 @@ class Loader:
             samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
             "storage", None for local files, and for a dataset in a store what was counted since it was
             opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests
-            made twice because the answer was late), and "cache", None without one, else "hits" and "misses"
+            made twice because the answer was late), "requests", "cost", their estimated price in dollars, None without
+            prices, else "in_region" of the data and "over_internet" so far, "epoch_in_region" and "epoch_over_internet"
+            for a whole epoch of all ranks, None before the first sample, and "prices", where they come from, and "cache", None without one, else "hits" and "misses"
             of blocks and "hit_bytes" and "miss_bytes" of what was wanted of them. A server counts for all
             of its streams together.
             With servers also "server", the one that batches come from, and "servers", how many batches each sent, also

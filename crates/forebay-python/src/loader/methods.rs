@@ -321,7 +321,9 @@ impl PyLoader {
     ///     samples were replaced (see `on_error`), and "failures", what was wrong with the last of them;
     ///     "storage", None for local files, and for a dataset in a store what was counted since it was
     ///     opened: "fetched_bytes" that came over the network, "retries" after failures, "hedges" (requests
-    ///     made twice because the answer was late), and "cache", None without one, else "hits" and "misses"
+    ///     made twice because the answer was late), "requests", "cost", their estimated price in dollars, None without
+    ///     prices, else "in_region" of the data and "over_internet" so far, "epoch_in_region" and "epoch_over_internet"
+    ///     for a whole epoch of all ranks, None before the first sample, and "prices", where they come from, and "cache", None without one, else "hits" and "misses"
     ///     of blocks and "hit_bytes" and "miss_bytes" of what was wanted of them. A server counts for all
     ///     of its streams together.
     ///     With servers also "server", the one that batches come from, and "servers", how many batches each sent, also
@@ -391,7 +393,7 @@ impl PyLoader {
         let bottleneck = counters.bottleneck.as_ref();
         all.set_item("bound", bottleneck.map(|found| found.bound.name()))?;
         all.set_item("bottleneck", bottleneck.and_then(Bottleneck::sentence))?;
-        all.set_item("storage", storage(py, stats.traffic.as_ref())?)?;
+        all.set_item("storage", storage(py, &stats, current.opened.records)?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;
         let names = [
@@ -486,18 +488,24 @@ impl PyLoader {
     }
 }
 
-/// Returns the counters of a store and its cache.
+/// Returns the counters of a store and its cache, for a split of this many records.
 fn storage<'py>(
     py: Python<'py>,
-    traffic: Option<&wire::Traffic>,
+    stats: &wire::Stats,
+    records: u64,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let Some(traffic) = traffic else {
+    let Some(traffic) = &stats.traffic else {
         return Ok(None);
     };
     let storage = PyDict::new(py);
     storage.set_item("fetched_bytes", traffic.fetched_bytes)?;
     storage.set_item("retries", traffic.retries)?;
     storage.set_item("hedges", traffic.hedges)?;
+    storage.set_item("requests", traffic.requests)?;
+    storage.set_item(
+        "cost",
+        cost(py, traffic, records as f64 / stats.images as f64)?,
+    )?;
     let cache = PyDict::new(py);
     cache.set_item("hits", traffic.cache_hits)?;
     cache.set_item("misses", traffic.cache_misses)?;
@@ -505,6 +513,37 @@ fn storage<'py>(
     cache.set_item("miss_bytes", traffic.cache_miss_bytes)?;
     storage.set_item("cache", traffic.has_cache.then_some(cache))?;
     Ok(Some(storage))
+}
+
+/// Returns the estimated price of requests and transfers in dollars; an epoch costs `epochs` times as much.
+fn cost<'py>(
+    py: Python<'py>,
+    traffic: &wire::Traffic,
+    epochs: f64,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let wire::Traffic {
+        region_nanodollars,
+        internet_nanodollars,
+        prices_as_of: date,
+        ..
+    } = *traffic;
+    if date == 0 {
+        return Ok(None);
+    }
+    let cost = PyDict::new(py);
+    for (to, nano) in [
+        ("in_region", region_nanodollars),
+        ("over_internet", internet_nanodollars),
+    ] {
+        let dollars = nano as f64 / 1e9;
+        cost.set_item(to, dollars)?;
+        let of_epoch = epochs.is_finite().then_some(dollars * epochs);
+        cost.set_item(format!("epoch_{to}"), of_epoch)?;
+    }
+    let (year, month, day) = (date / 10_000, date / 100 % 100, date % 100);
+    let prices = format!("estimated from list prices as of {year:04}-{month:02}-{day:02}");
+    cost.set_item("prices", prices)?;
+    Ok(Some(cost))
 }
 
 fn learned<'py>(
