@@ -52,7 +52,7 @@ pub(super) fn epoch_cost(
     );
     if let Some(large) = tariff.large_read_bytes() {
         text += &format!(
-            "; reads from {:.0} kB on make requests less than 1 % of the cost over the internet, in the region requests are all that costs",
+            "; over the internet, requests are at most 1 % of the cost of reads of {:.0} kB or more",
             large as f64 / 1e3
         );
     }
@@ -77,4 +77,40 @@ pub(super) fn size(bytes: f64) -> String {
 fn read_bytes(job: &ReadJob) -> f64 {
     let squares = job.ops().iter().map(|op| f64::from(op.len).powi(2));
     (squares.sum::<f64>() / job.bytes().max(1) as f64).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_store::StoreOptions;
+
+    use super::*;
+
+    #[test]
+    fn an_epoch_has_a_price_with_its_arithmetic() {
+        let endpoint = "https://s3.us-east-1.amazonaws.com";
+        let mut options = StoreOptions::new().with_endpoint(endpoint);
+        options.anonymous = true;
+        let read = ReadOptions::new(options);
+        // Reads of 3.5 MB, and a few of the first batch.
+        let mut ops = ReadJob::sequential([("shard", 350_000_000)], 3_500_000).unwrap();
+        let first = ReadJob::sequential([("shard", 350_000)], 110_000).unwrap();
+        let all = [first.ops(), ops.ops()].concat();
+        ops = ReadJob::new(ops.files().to_vec(), all).unwrap();
+        let mean = read_bytes(&ops);
+        assert!((3_490_000.0..3_500_000.0).contains(&mean), "{mean}");
+        let job = ReadJob::sequential([("shard", 350_000_000)], 3_500_000).unwrap();
+        let place = Location::parse("s3://bucket/imagenet").unwrap();
+        let cost = epoch_cost(&place, &read, 138e9, &job).unwrap().unwrap();
+        assert_eq!((cost.requests, cost.cost.in_region), (39_429, 15_771_600));
+        assert_eq!(cost.cost.over_internet, 12_435_771_600);
+        assert_eq!(
+            cost.text,
+            "an epoch reads 138.0 GB in 39429 requests of 3.5 MB: $0.0158 in the region, $12.44 over the internet \
+             (estimated from list prices of Amazon S3 Standard, us-east-1 as of 2025-06-01); with --cache-dir, and room for all \
+             of it, only the first epoch costs that; over the internet, requests are at most 1 % of the cost of reads of 444 kB \
+             or more"
+        );
+        let local = Location::parse("/no/such/dataset").unwrap();
+        assert_eq!(epoch_cost(&local, &read, 1e9, &job).unwrap(), None);
+    }
 }
