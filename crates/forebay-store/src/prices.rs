@@ -265,6 +265,11 @@ fn failed(file: &str, why: String) -> Error {
 }
 
 fn read(file: &Path) -> std::result::Result<Prices, String> {
+    // Opening a pipe would wait for its writer.
+    let is_file = std::fs::metadata(file).map(|found| found.is_file());
+    if !is_file.map_err(|error| error.to_string())? {
+        return Err("it is not a regular file".to_owned());
+    }
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
     let mut text = String::new();
     let len = opened.take(MAX_BYTES + 1).read_to_string(&mut text);
@@ -433,6 +438,11 @@ mod tests {
         std::fs::write(&file, vec![b'#'; 70_000]).unwrap();
         let long = Tariff::load(Kind::s3, false, file.to_str()).unwrap_err();
         assert!(long.to_string().contains("more than 65536 bytes"), "{long}");
+        let directory = Tariff::load(Kind::s3, false, dir.path().to_str()).unwrap_err();
+        assert!(
+            directory.to_string().ends_with("it is not a regular file"),
+            "{directory}"
+        );
         let absent = dir.path().join("absent");
         let absent = Tariff::load(Kind::s3, false, absent.to_str()).unwrap_err();
         assert!(absent.to_string().contains("absent"), "{absent}");
