@@ -462,7 +462,11 @@ impl Saved {
                 match self.saved.error() {
                     Some(error) => format!("{place}; the last try failed: {error}"),
                     None if !ranks.is_empty() => {
-                        format!("{place}: ranks {ranks:?} have not saved their parts")
+                        let beside = match self.saved.is_beside_complete() {
+                            true => "; another save of it is complete",
+                            false => "",
+                        };
+                        format!("{place}: ranks {ranks:?} have not saved their parts{beside}")
                     }
                     None => format!(
                         "{place}: {} of {} bytes are there",

@@ -231,6 +231,7 @@ impl Draft {
         let part = CheckpointPart {
             content: content.to_owned(),
             metadata,
+            superseded: std::mem::take(&mut orders.superseded),
             files,
         };
         part.check().map_err(|what| Error::Option { what })?;

@@ -6,6 +6,8 @@
 //!
 //! Replacing a checkpoint deletes the data of the old one, so a retry or a late rank must not publish the old manifest again.
 //! Each manifest lists the attempts that it replaced, and its put fails if the existing manifest has changed since it was read.
+//! It also lists those that its ranks had staged before it and that were never complete, such as a save that failed on one
+//! rank: their data is deleted, and the ranks that still have parts of them have nothing left to upload.
 
 use super::error::io_error;
 use super::manifest::{
@@ -79,7 +81,11 @@ pub(super) enum Drained {
     /// The checkpoint is complete.
     Complete,
     /// This rank's part is uploaded; the parts of these ranks are not.
-    Waiting(Vec<u32>),
+    Waiting {
+        missing: Vec<u32>,
+        /// Whether another attempt is complete at the destination.
+        is_beside_complete: bool,
+    },
 }
 
 /// Uploads a staged checkpoint, or one rank's part of it, and publishes the manifest once all parts are there.
@@ -126,7 +132,16 @@ pub(super) fn drain(entry: &Unit, marker: &Marker, way: &DrainContext<'_>) -> Re
             });
         }
         None => {
-            if has_been(&store, &place, &marker.attempt)? {
+            let there = CheckpointManifest::find(&store, &place)?;
+            let there = there.and_then(|(_, found)| found.ok());
+            if there
+                .as_ref()
+                .is_some_and(|found| found.supersedes(&marker.attempt))
+            {
+                retention::remove_attempt(&store, &place, &marker.attempt);
+                return Ok(Drained::Complete);
+            }
+            if there.is_some_and(|found| found.has_replaced(&marker.attempt)) {
                 // The local files are gone, so this part was uploaded and the checkpoint was complete: nothing is left to do.
                 if !entry.files().exists() {
                     return Ok(Drained::Complete);
@@ -246,18 +261,16 @@ fn is_there(
 ) -> Result<bool> {
     match CheckpointManifest::find(store, place)? {
         Some((_, Ok(found))) if found.is_same(own) || found.has_replaced(&own.attempt) => Ok(true),
-        Some((_, Ok(found))) if !overwrite && found.parts == own.parts => Ok(true),
+        Some((_, Ok(found))) if found.supersedes(&own.attempt) => {
+            retention::remove_attempt(store, place, &own.attempt);
+            Ok(true)
+        }
+        Some((_, Ok(found))) if !overwrite && found.has_content_of(own) => Ok(true),
         Some(_) if !overwrite => Err(Error::Exists {
             place: place.location(),
         }),
         _ => Ok(false),
     }
-}
-
-/// Whether an attempt was complete at this place and has been replaced.
-fn has_been(store: &Store, place: &CheckpointPath, attempt: &str) -> Result<bool> {
-    let found = CheckpointManifest::find(store, place)?.and_then(|(_, found)| found.ok());
-    Ok(found.is_some_and(|found| found.has_replaced(attempt)))
 }
 
 /// Publishes the manifest, which makes the checkpoint complete, and then deletes the data of the one it replaces.
@@ -273,15 +286,17 @@ fn publish(
         let (put, old) = match found {
             None => (Put::IfAbsent, None),
             Some((_, Ok(found))) if found.is_same(manifest) => return Ok(()),
-            // This attempt was complete and has been replaced: delete the data that the retry uploaded again.
-            Some((_, Ok(found))) if found.has_replaced(&manifest.attempt) => {
+            // This attempt was complete and has been replaced, or a later one was faster: delete the data that it uploaded.
+            Some((_, Ok(found)))
+                if found.has_replaced(&manifest.attempt) || found.supersedes(&manifest.attempt) =>
+            {
                 retention::remove_data(store, place, manifest, Some(&found));
                 return Ok(());
             }
             Some((_, found)) if !overwrite => {
                 // Another process was faster: its checkpoint stays, and the data of this attempt is deleted.
                 retention::remove_data(store, place, manifest, found.as_ref().ok());
-                let is_same = found.is_ok_and(|found| found.parts == manifest.parts);
+                let is_same = found.is_ok_and(|found| found.has_content_of(manifest));
                 return if is_same {
                     Ok(())
                 } else {
@@ -297,6 +312,11 @@ fn publish(
             Ok(_) => {
                 if let Some(old) = old {
                     retention::remove_data(store, place, &old, Some(manifest));
+                }
+                for earlier in manifest.superseded() {
+                    if manifest.supersedes(earlier) {
+                        retention::remove_attempt(store, place, earlier);
+                    }
                 }
                 return Ok(());
             }
@@ -332,9 +352,16 @@ fn read_part(
 
 /// Publishes the manifest if all ranks' parts are uploaded. Every rank tries; all of them write the same manifest.
 fn join(store: &Store, place: &CheckpointPath, marker: &Marker) -> Result<Drained> {
+    let mut is_beside_complete = false;
     if let Some((_, Ok(found))) = CheckpointManifest::find(store, place)? {
+        is_beside_complete = true;
         let is_it = found.attempt == marker.attempt && found.world_size() == marker.world_size;
         if is_it || found.has_replaced(&marker.attempt) {
+            return Ok(Drained::Complete);
+        }
+        // No rank can publish this attempt any more.
+        if found.supersedes(&marker.attempt) {
+            retention::remove_attempt(store, place, &marker.attempt);
             return Ok(Drained::Complete);
         }
     }
@@ -359,7 +386,10 @@ fn join(store: &Store, place: &CheckpointPath, marker: &Marker) -> Result<Draine
             ),
         });
     }
-    Ok(Drained::Waiting(missing))
+    Ok(Drained::Waiting {
+        missing,
+        is_beside_complete,
+    })
 }
 
 /// Returns the name of a complete checkpoint of the same run with a higher step.

@@ -17,8 +17,8 @@ pub const MANIFEST_NAME: &str = "forebay-checkpoint.json";
 pub const PIN_NAME: &str = "forebay-checkpoint.pin";
 /// Maximum size of a manifest: enough for half a million files.
 pub(super) const MANIFEST_MAX_BYTES: u64 = 64 << 20;
-/// Maximum number of replaced attempts that a manifest lists: far more replacements than happen while an upload is delayed.
-const REPLACED_MAX: usize = 64;
+/// Maximum number of replaced attempts that a manifest lists, and of superseded ones that a part lists: far more replacements than happen while an upload is delayed.
+pub(super) const REPLACED_MAX: usize = 64;
 /// Maximum number of ranks, more than any training has. Manifests and requests with more are refused.
 pub const WORLD_SIZE_MAX: u32 = 1 << 16;
 
@@ -48,6 +48,10 @@ pub struct CheckpointPart {
     /// The user's metadata.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+    /// Attempts to save this checkpoint that the staging area of this rank had from before. Once this one is complete, none of
+    /// them is published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) superseded: Vec<String>,
     /// The files, sorted by name.
     pub files: Vec<FileEntry>,
 }
@@ -72,6 +76,13 @@ impl CheckpointPart {
     /// Checks that the names are valid, unique and sorted, that the total size fits a u64, and that `content` is a short text.
     pub(super) fn check(&self) -> std::result::Result<(), String> {
         let mut total = 0_u64;
+        if self.superseded.len() > REPLACED_MAX {
+            let many = self.superseded.len();
+            return Err(format!("it names {many} attempts that it supersedes"));
+        }
+        for attempt in &self.superseded {
+            name::check_attempt(attempt)?;
+        }
         for file in &self.files {
             name::check(&file.name)?;
             total = total
@@ -149,7 +160,11 @@ impl CheckpointManifest {
         let mut made = self.clone();
         made.replaced = old.map_or_else(Vec::new, |old| {
             let attempts = [&old.attempt].into_iter().chain(&old.replaced);
-            attempts.take(REPLACED_MAX).cloned().collect()
+            attempts
+                .chain(old.superseded())
+                .take(REPLACED_MAX)
+                .cloned()
+                .collect()
         });
         made.fingerprint = made.expected_fingerprint();
         made
@@ -158,6 +173,26 @@ impl CheckpointManifest {
     /// Whether this manifest replaced the attempt, directly or after other replacements.
     pub(super) fn has_replaced(&self, attempt: &str) -> bool {
         self.replaced.iter().any(|replaced| replaced == attempt)
+    }
+
+    /// Attempts that were staged before this one on a rank, and may never have been complete.
+    pub(super) fn superseded(&self) -> impl Iterator<Item = &String> {
+        self.parts.iter().flat_map(|part| &part.superseded)
+    }
+
+    /// Whether an earlier attempt is obsolete now that this one is complete: its parts are of no use to any rank.
+    pub(super) fn supersedes(&self, attempt: &str) -> bool {
+        attempt != self.attempt && self.superseded().any(|earlier| earlier == attempt)
+    }
+
+    /// Whether both have the same files and metadata.
+    pub(super) fn has_content_of(&self, other: &Self) -> bool {
+        let contents = |made: &Self| {
+            let mut parts = made.parts.clone();
+            parts.iter_mut().for_each(|part| part.superseded.clear());
+            parts
+        };
+        contents(self) == contents(other)
     }
 
     /// Whether both describe the same attempt and parts, regardless of the attempts that they replaced.
@@ -427,6 +462,7 @@ mod tests {
         CheckpointPart {
             content: "files".to_owned(),
             metadata,
+            superseded: vec!["run-0".to_owned()],
             files: vec![file("a/model.bin", 9), file("b", 9)],
         }
     }

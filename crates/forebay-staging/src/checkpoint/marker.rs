@@ -1,11 +1,13 @@
 //! The marker of a staged checkpoint: a file beside its data with the destination and the list of files.
 
-use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES};
+use super::manifest::{CheckpointPart, MANIFEST_MAX_BYTES, REPLACED_MAX};
 use super::name::{self, CheckpointPath};
 use super::{Error, Result};
-use crate::unit::Unit;
+use crate::unit::{Unit, UnitState};
 use forebay_store::{Location, StoreOptions};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 const VERSION: u32 = 1;
 
@@ -45,6 +47,8 @@ pub(super) struct SaveTarget {
     pub(super) attempt: String,
     pub(super) rank: u32,
     pub(super) world_size: u32,
+    /// As in [`CheckpointPart`].
+    pub(super) superseded: Vec<String>,
 }
 
 impl Marker {
@@ -56,6 +60,28 @@ impl Marker {
         let place = path.display().to_string();
         let marker = Self::parse(&bytes).map_err(|why| Error::Manifest { place, why })?;
         Ok(Some(marker))
+    }
+
+    /// Returns the attempts in the area that this save makes obsolete: those to save the same checkpoint that are acknowledged
+    /// and not uploaded, by the same rank, or by ranks of another world size, whose processes have ended. Ranks of one world
+    /// size may be at different saves, so a part of another rank may be newer.
+    pub(super) fn earlier_attempts(area: &Path, orders: &SaveTarget) -> Result<Vec<String>> {
+        let mut found = BTreeSet::new();
+        if !orders.overwrite {
+            return Ok(Vec::new());
+        }
+        for unit in Unit::all(area)?.into_iter().rev().filter(Unit::is_own) {
+            if unit.stage() == UnitState::Staged
+                && let Ok(Some(marker)) = Self::of(&unit)
+                && marker.place().is_ok_and(|place| place == orders.place)
+                && (marker.rank == orders.rank || marker.world_size != orders.world_size)
+                && marker.attempt != orders.attempt
+                && found.len() < REPLACED_MAX
+            {
+                found.insert(marker.attempt);
+            }
+        }
+        Ok(found.into_iter().collect())
     }
 
     pub(super) fn new(orders: &SaveTarget, part: CheckpointPart) -> Self {
@@ -166,6 +192,7 @@ pub(super) mod tests {
             attempt: "run-1".to_owned(),
             rank: 0,
             world_size: 1,
+            superseded: Vec::new(),
         };
         let files = vec![FileEntry {
             name: "a".to_owned(),
@@ -177,6 +204,7 @@ pub(super) mod tests {
             CheckpointPart {
                 content: "bytes".to_owned(),
                 metadata: serde_json::Map::new(),
+                superseded: Vec::new(),
                 files,
             },
         )

@@ -137,6 +137,7 @@ impl Request {
             },
             rank: self.rank,
             world_size: self.world_size,
+            superseded: Vec::new(),
         })
     }
 }

@@ -210,6 +210,15 @@ pub(super) fn remove_data(
     tidy(place);
 }
 
+/// Deletes all data of an attempt that is never published. What cannot be deleted stays, and does no harm.
+pub(super) fn remove_attempt(store: &Store, place: &CheckpointPath, attempt: &str) {
+    let data = place.key(&format!("{DATA_PREFIX}{attempt}"));
+    for object in store.list(&data).unwrap_or_default() {
+        let _ = store.delete(&object.key);
+    }
+    tidy(place);
+}
+
 /// Returns the keys of all objects that belong to a manifest.
 fn keys(place: &CheckpointPath, manifest: &CheckpointManifest) -> Vec<String> {
     let mut keys = Vec::new();

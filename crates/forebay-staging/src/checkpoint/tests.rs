@@ -128,6 +128,7 @@ fn left(rig: &Rig, files: &[(&str, &str)], name: &str) {
         attempt: String::new(),
         rank: 0,
         world_size: 1,
+        superseded: Vec::new(),
     };
     draft(&buffer, files)
         .commit(&mut orders, "files", serde_json::Map::new())
@@ -348,7 +349,7 @@ fn a_damaged_staged_file_is_never_drained() {
 fn ranks_make_one_checkpoint_together() {
     let rig = Rig::new();
     // Each rank has its own staging area, as on a machine of its own.
-    let areas: Vec<Uploader> = (0..3)
+    let areas: Vec<Uploader> = (0..4)
         .map(|rank| {
             Uploader::open(UploaderOptions::new(
                 rig.dir.path().join(format!("fast{rank}")),
@@ -371,7 +372,7 @@ fn ranks_make_one_checkpoint_together() {
     assert!(rig.names().is_empty(), "two of three are no checkpoint");
     assert_eq!(rig.latest(), None);
     // A part of another attempt does not complete it.
-    let stray = rig.save(&areas[2], &part(2), &request(2, "try-0"));
+    let stray = rig.save(&areas[3], &part(2), &request(2, "try-0"));
     until("the stray part", || stray.missing_ranks() == [0, 1]);
     assert!(rig.names().is_empty());
     let third = rig.save(&areas[2], &part(2), &request(2, "try-1"));
@@ -484,6 +485,75 @@ fn a_late_rank_does_not_publish_a_replaced_attempt() {
         "{twice:?}"
     );
     assert_eq!(tree(&rig.run()), there);
+}
+
+#[test]
+fn a_failed_save_ends_with_a_later_complete_one() {
+    let rig = Rig::new();
+    let areas: Vec<PathBuf> = (0..2)
+        .map(|rank| rig.dir.path().join(format!("fast{rank}")))
+        .collect();
+    let buffers: Vec<Uploader> = areas
+        .iter()
+        .map(|area| Uploader::open(UploaderOptions::new(area)).unwrap())
+        .collect();
+    let request = |rank: u32, attempt: &str| Request {
+        rank,
+        world_size: 2,
+        attempt: Some(attempt.to_owned()),
+        ..rig.request("step-1")
+    };
+    let save = |rank: u32, attempt: &str| {
+        let text = format!("{attempt} of {rank}");
+        let request = request(rank, attempt);
+        rig.save(&buffers[rank as usize], &[("a", &text)], &request)
+    };
+    // Rank 0 failed, so its part of the first attempts never comes. Rank 1 had uploaded its part of "one", but not of "two".
+    let first = save(1, "one");
+    until("the part", || first.missing_ranks() == [0]);
+    let mut target = request(1, "two").orders().unwrap();
+    draft(&buffers[1], FILES)
+        .commit(&mut target, "files", serde_json::Map::new())
+        .unwrap();
+    let third = [save(0, "three"), save(1, "three")];
+    third.iter().for_each(done);
+    done(&first);
+    let again = buffers[1].recover(&|_| None).unwrap();
+    assert_eq!(again.len(), 1);
+    again.iter().for_each(done);
+    // Two files, two parts and the manifest.
+    let names = tree(&rig.run()).into_keys().collect::<Vec<_>>();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert!(status(&areas[1]).unwrap().is_empty());
+    let found = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+    assert_eq!(found.manifest().attempt, "three");
+    assert!(found.verify(&Cancel::new(), &|_| {}).unwrap().is_empty());
+}
+
+#[test]
+fn a_part_of_unknown_age_waits_beside_a_complete_save() {
+    let rig = Rig::new();
+    let (one, other) = (
+        rig.buffer(),
+        Uploader::open(UploaderOptions::new(rig.dir.path().join("other"))).unwrap(),
+    );
+    let request = Request {
+        world_size: 2,
+        rank: 1,
+        attempt: Some("one".to_owned()),
+        ..rig.request("step-1")
+    };
+    let part = rig.save(&one, FILES, &request);
+    until("the part", || part.missing_ranks() == [0]);
+    assert!(!part.is_beside_complete());
+    // Saved through another area, so whether it is newer is unknown here: the part is kept, since rank 0 may follow.
+    done(&rig.save(&other, FILES, &rig.request("step-1")));
+    until("another look", || part.is_beside_complete());
+    let request = Request { rank: 0, ..request };
+    let rest = rig.save(&other, FILES, &request);
+    [&part, &rest].into_iter().for_each(done);
+    let found = Checkpoint::open(&rig.place("step-1"), &StoreOptions::default(), None).unwrap();
+    assert_eq!(found.manifest().attempt, "one");
 }
 
 #[test]

@@ -75,6 +75,7 @@ struct Progress {
     failing_since: Option<Instant>,
     tries: u32,
     missing_ranks: Vec<u32>,
+    is_beside_complete: bool,
 }
 
 impl Job {
@@ -146,6 +147,12 @@ impl Saved {
         self.0.progress().missing_ranks.clone()
     }
 
+    /// Whether another attempt to save this checkpoint is complete at its destination, while this one waits for
+    /// [`missing_ranks`](Self::missing_ranks).
+    pub fn is_beside_complete(&self) -> bool {
+        self.0.progress().is_beside_complete
+    }
+
     /// Returns the result of the upload; `None` while it is in progress.
     pub fn outcome(&self) -> Option<std::result::Result<(), Arc<Error>>> {
         self.0.progress().outcome.clone()
@@ -209,6 +216,7 @@ impl Uploader {
     pub fn save(&self, draft: Draft, request: &Request) -> Result<Saved> {
         request.check()?;
         let mut orders = request.orders()?;
+        orders.superseded = Marker::earlier_attempts(self.dir(), &orders)?;
         let (entry, owner, marker) =
             draft.commit(&mut orders, &request.content, request.metadata.clone())?;
         let job = Job::new(
@@ -409,7 +417,11 @@ impl Area {
                 progress.last_error = None;
                 Ok(())
             }
-            Ok(Drained::Waiting(missing)) => {
+            Ok(Drained::Waiting {
+                missing,
+                is_beside_complete,
+            }) => {
+                progress.is_beside_complete = is_beside_complete;
                 progress.failing_since = None;
                 progress.last_error = None;
                 progress.missing_ranks = missing;

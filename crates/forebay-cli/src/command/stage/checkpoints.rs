@@ -199,10 +199,15 @@ fn settle(saved: &Saved, drained: &mut Drained, console: &Console) -> bool {
         None => match saved.given_up_after(super::PATIENCE) {
             Some(error) => error,
             None if saved.error().is_none() && !saved.missing_ranks().is_empty() => {
-                console.warning(format!(
-                    "{place}: this machine's part is there, those of ranks {:?} are not",
-                    saved.missing_ranks()
-                ));
+                let ranks = saved.missing_ranks();
+                console.warning(match saved.is_beside_complete() {
+                    true => format!(
+                        "{place} is complete; this machine also has a part of another save of it, without those of ranks {ranks:?}"
+                    ),
+                    false => format!(
+                        "{place}: this machine's part is there, those of ranks {ranks:?} are not"
+                    ),
+                });
                 return false;
             }
             _ => return true,

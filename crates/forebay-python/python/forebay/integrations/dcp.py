@@ -28,8 +28,8 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
 
     A save returns when the part of each rank is safe on its fast disk. The checkpoint is complete, and the latest of its run,
     once all parts are in the store; until then nothing shows it. A killed training loses nothing that was saved. A writer has
-    one save in flight. If a save fails on one rank, the parts of others are removed once a later checkpoint is complete;
-    `forebay.checkpoint.wait` names them until then.
+    one save in flight. If a save fails on one rank, the parts of others are removed once a later save of that
+    checkpoint, or a later checkpoint, is complete; `forebay.checkpoint.wait` names them until then.
 
     Parameters
     ----------
