@@ -113,6 +113,75 @@ def test_a_writer_has_one_save_in_flight(tmp_path: pathlib.Path) -> None:
     assert checkpoint.latest(f"{tmp_path}/run") == f"{tmp_path}/run/step-1"
 
 
+class Counted:
+    """A checkpoint that is read, which notes the bytes of ranges and the names of whole files."""
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+        self.ranges: list[int] = []
+        self.whole: list[str] = []
+
+    def read(self, rank: int, name: str) -> Any:
+        self.whole.append(name)
+        return self.found.read(rank, name)
+
+    def read_range(self, rank: int, name: str, offset: int, length: int) -> Any:
+        self.ranges.append(length)
+        return self.found.read_range(rank, name, offset, length)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_load_reads_its_items_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
+    place = f"{tmp_path}/run/step-1"
+    whole = {name: torch.full((1 << 20,), number) for number, name in enumerate("abcd")}
+    dcp.save(whole, storage_writer=StorageWriter(), checkpoint_id=place)
+    checkpoint.wait(60)
+    counted: list[Counted] = []
+
+    def opened(*args: Any) -> Any:
+        found, parts = real(*args)
+        counted.append(Counted(found))
+        return counted[-1], parts
+
+    real = checkpoint._opened
+    monkeypatch.setattr(checkpoint, "_opened", opened)
+    reader = StorageReader(place, stage=None if local else tmp_path / "empty")
+    for wanted in ("c", "ab", "ad", "abcd"):
+        found = {name: torch.zeros(1 << 20, dtype=torch.int64) for name in wanted}
+        dcp.load(found, storage_reader=reader)
+        assert all(torch.equal(found[name], whole[name]) for name in wanted)
+        assert counted[-1].found.is_local == local
+        assert [name for name in counted[-1].whole if name != ".metadata"] == (["__0_0.distcp"] if wanted == "abcd" else [])
+        assert len(counted[-1].ranges) == {"c": 1, "ab": 1, "ad": 2, "abcd": 0}[wanted]
+        assert sum(counted[-1].ranges) < len(wanted) * (9 << 20)
+    # Damage is found where it is read, and only there.
+    if not local:
+        (file,) = (tmp_path / "run").rglob("*.distcp")
+        damaged = bytearray(file.read_bytes())
+        damaged[damaged.index((2).to_bytes(8, "little") * 64) + 1000] ^= 1
+        file.write_bytes(damaged)
+        for name in "abcd":
+            found = {name: torch.zeros(1 << 20, dtype=torch.int64)}
+            if name == "c":
+                with pytest.raises(CheckpointException, match=re.escape(file.name)):
+                    dcp.load(found, storage_reader=reader)
+            else:
+                dcp.load(found, storage_reader=reader)
+                assert torch.equal(found[name], whole[name])
+
+
+def test_items_without_a_checksum_are_read_with_their_file(tmp_path: pathlib.Path) -> None:
+    place = f"{tmp_path}/run/step-1"
+    torch.serialization.set_crc32_options(False)
+    try:
+        dcp.save(state(), storage_writer=StorageWriter(), checkpoint_id=place)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    found = {"model": {"b": torch.zeros(3)}}
+    dcp.load(found, storage_reader=StorageReader(place))
+    assert torch.equal(found["model"]["b"], torch.ones(3))
+
+
 def test_a_reader_finds_what_replaced_a_checkpoint(tmp_path: pathlib.Path) -> None:
     reader = StorageReader(f"{tmp_path}/run/step-1")
     for step in (1, 2):

@@ -211,6 +211,8 @@ class _Checkpoint:
         """The parts as JSON: content, metadata and files of each rank."""
     def read(self, rank: int, name: str) -> Array:
         """All bytes of a file, compared with its checksum."""
+    def read_range(self, rank: int, name: str, offset: int, length: int) -> Array:
+        """Some bytes of a file, of which only the size is compared."""
     def export(self, rank: int, name: str, path: str) -> None:
         """Writes a file to a path."""
 

@@ -45,6 +45,36 @@ impl PyCheckpoint {
             Failure::new(Kind::CheckpointMissing, message)
         })
     }
+
+    /// Returns `length` bytes that `read` writes.
+    fn fill(
+        &self,
+        py: Python<'_>,
+        rank: u32,
+        name: &str,
+        length: u64,
+        read: impl FnOnce(&Checkpoint, &FileEntry, &mut [u8], &Cancel) -> checkpoint::Result<()>
+        + Send
+        + 'static,
+    ) -> PyResult<Array> {
+        let file = self.file(rank, name)?;
+        let checkpoint = Arc::clone(&self.checkpoint);
+        let waits_for = format!("{name} of {}", checkpoint.location());
+        let bytes = stoppable(py, waits_for, &self.cancel, move |cancel| {
+            let mut bytes = Vec::new();
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            bytes.try_reserve_exact(length).map_err(|_| {
+                Failure::new(
+                    Kind::Checkpoint,
+                    format!("there is no memory for the {length} bytes of {}", file.name),
+                )
+            })?;
+            bytes.resize(length, 0);
+            read(&checkpoint, &file, &mut bytes, cancel)?;
+            Ok(bytes)
+        })?;
+        Ok(Array::bytes(bytes))
+    }
 }
 
 #[pymethods]
@@ -86,23 +116,31 @@ impl PyCheckpoint {
 
     /// All bytes of a file, compared with its checksum.
     fn read(&self, py: Python<'_>, rank: u32, name: &str) -> PyResult<Array> {
-        let file = self.file(rank, name)?;
-        let checkpoint = Arc::clone(&self.checkpoint);
-        let waits_for = format!("{name} of {}", checkpoint.location());
-        let bytes = stoppable(py, waits_for, &self.cancel, move |cancel| {
-            let mut bytes = Vec::new();
-            let length = usize::try_from(file.bytes).unwrap_or(usize::MAX);
-            bytes.try_reserve_exact(length).map_err(|_| {
-                Failure::new(
-                    Kind::Checkpoint,
-                    format!("there is no memory for the {length} bytes of {}", file.name),
-                )
-            })?;
-            bytes.resize(length, 0);
-            checkpoint.read(rank, &file, &mut bytes, cancel)?;
-            Ok(bytes)
-        })?;
-        Ok(Array::bytes(bytes))
+        let length = self.file(rank, name)?.bytes;
+        self.fill(py, rank, name, length, move |checkpoint, file, bytes, cancel| {
+            checkpoint.read(rank, file, bytes, cancel)
+        })
+    }
+
+    /// Some bytes of a file, of which only the size is compared.
+    fn read_range(
+        &self,
+        py: Python<'_>,
+        rank: u32,
+        name: &str,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Array> {
+        let length = length.min(self.file(rank, name)?.bytes);
+        self.fill(
+            py,
+            rank,
+            name,
+            length,
+            move |checkpoint, file, bytes, cancel| {
+                checkpoint.read_range(rank, file, offset, bytes, cancel)
+            },
+        )
     }
 
     /// Writes a file to a path.

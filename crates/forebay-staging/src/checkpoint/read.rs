@@ -1,6 +1,6 @@
 //! Reads checkpoints: from a copy on the fast disk if there is one, otherwise from the store.
 //!
-//! The checksum of every file is verified before a read returns.
+//! The checksum of every file is verified before a read of the whole file returns.
 
 use super::error::io_error;
 use super::manifest::{CheckpointManifest, FileEntry, MANIFEST_MAX_BYTES, MANIFEST_NAME};
@@ -13,6 +13,7 @@ use forebay_store::{
     AtomicFile, Cancel, Durability, Location, Object, Store, StoreOptions, for_each_parallel,
 };
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -145,7 +146,38 @@ impl Checkpoint {
             }
         }
         let (store, object) = self.object(rank, file)?;
-        self.read_store(store, &object, file, buf, cancel)
+        let crc32c = self.read_store(store, &object, file, 0, buf, cancel)?;
+        self.compare(file, file.bytes, crc32c)
+    }
+
+    /// Reads the bytes of a file from `offset` on into `buf`. The size of the file is compared; the checksum, which is that of
+    /// the whole file, is not.
+    pub fn read_range(
+        &self,
+        rank: u32,
+        file: &FileEntry,
+        offset: u64,
+        buf: &mut [u8],
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let end = offset.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > file.bytes) {
+            let why = format!(
+                "it has {} bytes, and {} from byte {offset} on are wanted",
+                file.bytes,
+                buf.len()
+            );
+            return Err(self.corrupt(file, why));
+        }
+        if let Some(local) = &self.local {
+            match self.read_local_range(local, file, offset, buf) {
+                Err(Error::Corrupt { .. }) if !local.is_only => {}
+                other => return other,
+            }
+        }
+        let (store, object) = self.object(rank, file)?;
+        self.read_store(store, &object, file, offset, buf, cancel)
+            .map(drop)
     }
 
     /// Writes a file of a rank's part to `path` atomically.
@@ -306,31 +338,50 @@ impl Checkpoint {
         }
     }
 
-    /// Reads ranges of the file in parallel, and combines their checksums into that of the file.
+    fn read_local_range(
+        &self,
+        local: &Local,
+        file: &FileEntry,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<()> {
+        let path = local.entry.file(&file.name);
+        let opened = forebay_shard::storage::open_file(&path)
+            .map_err(|error| self.unopened(file, &path, error))?;
+        let held = opened.metadata().map_or(0, |meta| meta.len());
+        if held != file.bytes {
+            let why = format!("it has {held} bytes, and {} were saved", file.bytes);
+            return Err(self.corrupt(file, why));
+        }
+        opened
+            .read_exact_at(buf, offset)
+            .map_err(|error| io_error(&path, "read", error))
+    }
+
+    /// Reads the bytes from `start` on, in ranges at the same time, and returns their checksum.
     fn read_store(
         &self,
         store: &Store,
         object: &Object,
         file: &FileEntry,
+        start: u64,
         buf: &mut [u8],
         cancel: &Cancel,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let count = buf.len().div_ceil(RANGE_BYTES);
         let mut sums = vec![(0_u32, 0_usize); count];
         let ranges = buf.chunks_mut(RANGE_BYTES).zip(&mut sums).enumerate();
         let read: Result<()> = for_each_parallel(ranges, RANGES_AT_ONCE, |(at, (range, sum))| {
             stop_if(cancel, &self.place)?;
             store
-                .read_at_if(object, (at * RANGE_BYTES) as u64, range)
+                .read_at_if(object, start + (at * RANGE_BYTES) as u64, range)
                 .map_err(|error| self.explained(error, file))?;
             *sum = (crc32c::crc32c(range), range.len());
             Ok(())
         });
         read?;
-        let crc32c = sums
-            .into_iter()
-            .fold(0, |sum, (next, len)| crc32c::crc32c_combine(sum, next, len));
-        self.compare(file, file.bytes, crc32c)
+        let sums = sums.into_iter();
+        Ok(sums.fold(0, |sum, (next, len)| crc32c::crc32c_combine(sum, next, len)))
     }
 
     fn compare(&self, file: &FileEntry, bytes: u64, crc32c: u32) -> Result<()> {

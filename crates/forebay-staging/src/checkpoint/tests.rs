@@ -326,6 +326,28 @@ fn damage_is_refused_with_the_files_name() {
 }
 
 #[test]
+fn ranges_of_files_are_read_from_both_places() {
+    let rig = Rig::new();
+    done(&rig.save(&rig.buffer(), FILES, &rig.request("step-1")));
+    let options = StoreOptions::default();
+    for area in [None, Some(rig.area())] {
+        let found = Checkpoint::open(&rig.place("step-1"), &options, area.as_deref()).unwrap();
+        assert_eq!(found.is_local(), area.is_some());
+        let file = found.manifest().parts[0].file("deep/er/b").unwrap();
+        let range = |offset, length| {
+            let mut bytes = vec![0; length];
+            found.read_range(0, file, offset, &mut bytes, &Cancel::new())?;
+            Result::Ok(String::from_utf8(bytes).unwrap())
+        };
+        assert_eq!(range(4, 3).unwrap(), "two");
+        assert_eq!(range(7, 0).unwrap(), "");
+        for (offset, length) in [(5, 3), (u64::MAX, 1)] {
+            assert!(matches!(range(offset, length), Err(Error::Corrupt { .. })));
+        }
+    }
+}
+
+#[test]
 fn a_damaged_staged_file_is_never_drained() {
     let rig = Rig::new();
     left(&rig, FILES, "step-1");

@@ -11,7 +11,8 @@ import io
 import os
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -21,6 +22,10 @@ from forebay import checkpoint
 from forebay._errors import MissingCheckpointError, OptionError
 
 __all__ = ["StorageReader", "StorageWriter"]
+
+# Items whose distance is up to this share a read, up to this size: a request to a store takes as long as some of its bytes.
+_GAP_BYTES = 1 << 20
+_RANGE_BYTES = 64 << 20
 
 
 class StorageWriter(FileSystemWriter):  # type: ignore[misc]
@@ -135,8 +140,10 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
 class StorageReader(FileSystemReader):  # type: ignore[misc]
     """A reader for `torch.distributed.checkpoint.load` of what `StorageWriter` wrote, on any number of ranks.
 
-    Each file that holds something of a rank's state is read as a whole, and compared with its checksum. The fast disk of this machine is read first, where it has the checkpoint. As
-    always, torch unpickles the metadata of a checkpoint: load none that comes from strangers.
+    Each rank reads the bytes of its items alone, neighbors together, and compares them with the CRC-32 of their zip archives,
+    which torch writes; a file that is needed as a whole, or whose items have no valid CRC-32, is compared with its checksum
+    as a whole. The fast disk of this machine is read first, where it has the checkpoint. As always, torch unpickles the
+    metadata of a checkpoint: load none that comes from strangers.
 
     Parameters
     ----------
@@ -168,6 +175,18 @@ class StorageReader(FileSystemReader):  # type: ignore[misc]
         self.fs.forget()
         return super().read_metadata(*args, **kwargs)
 
+    def read_data(self, plan: Any, planner: Any) -> Any:
+        def place(item: Any) -> tuple[str, int, int]:
+            held = self.storage_data[item.storage_index]
+            return held.relative_path, held.offset, held.length
+
+        # In the order of the files, so that each range is read once.
+        items = sorted(plan.items, key=place)
+        self.fs.wanted = {}
+        for name, offset, length in map(place, items):
+            self.fs.wanted.setdefault(self.fs.concat_path(self.path, name), set()).add((offset, length))
+        return super().read_data(dataclasses.replace(plan, items=items), planner)
+
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return True
@@ -188,8 +207,10 @@ class _Files:
 
     def __init__(self, stage: str | os.PathLike[str] | None = None, storage_options: Mapping[str, str] | None = None) -> None:
         self.made: checkpoint.Writer | None = None
+        # Offset and length of the items that a load reads, by path.
+        self.wanted: dict[str, set[tuple[int, int]]] = {}
         self._stage, self._options = stage, storage_options
-        self._found: tuple[str, Any, dict[str, int]] | None = None
+        self._found: tuple[str, Any, dict[str, tuple[int, int]]] | None = None
 
     @contextlib.contextmanager
     def create_stream(self, path: str, mode: str) -> Iterator[io.IOBase]:
@@ -201,11 +222,22 @@ class _Files:
             return
         if self._found is None or self._found[0] != location:
             found, parts = checkpoint._opened(location, None, self._stage, self._options)
-            self._found = location, found, {file["name"]: rank for rank, part in enumerate(parts) for file in part["files"]}
-        _, found, ranks = self._found
-        if name not in ranks:
+            files = {file["name"]: (rank, file["bytes"]) for rank, part in enumerate(parts) for file in part["files"]}
+            self._found = location, found, files
+        _, found, files = self._found
+        if name not in files:
             raise MissingCheckpointError(f"{location} has no file {name}: torch.distributed.checkpoint did not save it", location=location)
-        yield _Bytes(np.asarray(found.read(ranks[name], name)).data)
+        rank, size = files[name]
+        items = self.wanted.get(path, {(0, size)})
+        if sum(length for _, length in items) >= size:
+            items = {(0, size)}
+
+        def read(offset: int, length: int) -> memoryview:
+            if length >= size:
+                return np.asarray(found.read(rank, name)).data
+            return np.asarray(found.read_range(rank, name, offset, length)).data
+
+        yield _Ranges(size, items, read)
 
     def concat_path(self, path: str, suffix: str) -> str:
         return f"{path}/{suffix}"
@@ -230,9 +262,17 @@ class _Files:
 class _Bytes(io.RawIOBase):
     """A file of bytes in memory, which are not copied."""
 
-    def __init__(self, held: memoryview) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self._held, self._at = held, 0
+        self._size, self._at = size, 0
+        # The bytes that are in memory, and where they begin.
+        self._held, self._start = memoryview(b""), 0
+
+    @classmethod
+    def of(cls, held: memoryview) -> _Bytes:
+        made = cls(len(held))
+        made._held = held
+        return made
 
     def readable(self) -> bool:
         return True
@@ -244,12 +284,62 @@ class _Bytes(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._held)}[whence]
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        piece = self._held[self._at : self._at + len(buffer)]
+        begin = self._at - self._start
+        piece = self._held[begin : begin + len(buffer)] if begin >= 0 else self._held[:0]
         buffer[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)
+
+
+class _Ranges(_Bytes):
+    """A file of which only `items`, pairs of offset and length, are read, each when it is needed. One range is in memory."""
+
+    def __init__(self, size: int, items: set[tuple[int, int]], read: Callable[[int, int], memoryview]) -> None:
+        super().__init__(size)
+        self._items, self._ranges, self._read = items, _merged(items), read
+
+    def readinto(self, buffer: Any, /) -> int:
+        if not self._start <= self._at < self._start + len(self._held):
+            for start, end in self._ranges:
+                if start <= self._at < end:
+                    self._load(start, end)
+                    break
+        return super().readinto(buffer)
+
+    def _load(self, start: int, end: int) -> None:
+        self._held, self._start = memoryview(b""), start
+        held = self._read(start, end - start)
+        if end - start < self._size:
+            inside = [(at - start, length) for at, length in self._items if start <= at and at + length <= end]
+            if not all(_is_sound(held[at : at + length]) for at, length in inside):
+                # The checksum of the whole file tells damage from items without a CRC-32.
+                held, self._start = self._read(0, self._size), 0
+                self._ranges = [(0, self._size)]
+        self._held = held
+
+
+def _merged(items: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges to read, as begin and end: neighbors share one, up to a size."""
+    ranges: list[tuple[int, int]] = []
+    for offset, length in sorted(items):
+        new = offset + length
+        start, end = ranges[-1] if ranges else (offset, 0)
+        if ranges and (offset < end or (offset - end <= _GAP_BYTES and new - start <= _RANGE_BYTES)):
+            ranges[-1] = start, max(end, new)
+        else:
+            ranges.append((offset, new))
+    return ranges
+
+
+def _is_sound(item: memoryview) -> bool:
+    """Whether the item is a zip archive, and its bytes are those of its CRC-32."""
+    try:
+        with zipfile.ZipFile(cast(Any, _Bytes.of(item))) as archive:
+            return archive.testzip() is None
+    except Exception:
+        return False
