@@ -240,6 +240,14 @@ def test_a_token_that_is_not_valid_is_named(hub: Hub, monkeypatch: pytest.Monkey
     assert "README.md" in run("ls", "hf://datasets/me/pictures", "--anonymous")
 
 
+@pytest.mark.parametrize("place", ["header", "body"])
+def test_a_token_that_is_repeated_is_not_shown(hub: Hub, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    hub.echoes = place
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    error = refused("ls", "hf://datasets/me/pictures")
+    assert "no access with Bearer [token]" in error
+
+
 def test_a_renamed_repository_is_found(hub: Hub, files: Files) -> None:
     hub.renamed["old/name"] = "me/pictures"
     assert sorted(run("ls", "--recursive", "hf://datasets/old/name").split()) == sorted(files)

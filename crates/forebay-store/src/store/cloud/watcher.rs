@@ -31,23 +31,52 @@ pub(super) enum Watched {
 
 impl HttpConnector for Watched {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let mut secret = None;
         let client = match self {
             Self::Bucket => HttpClient::new(Direct::new(options)?),
             Self::Web => HttpClient::new(Following::new(options)?),
-            Self::Hub(token) => HttpClient::new(Following::hub(options, token.as_ref())?),
+            Self::Hub(token) => {
+                secret = token.as_ref().and_then(|token| {
+                    let token = token.to_str().ok()?;
+                    Some(token.trim_start_matches("Bearer ").to_owned())
+                });
+                HttpClient::new(Following::hub(options, token.as_ref())?)
+            }
         };
-        Ok(HttpClient::new(Watcher(client)))
+        Ok(HttpClient::new(Watcher { client, secret }))
     }
 }
 
-#[derive(Debug)]
-struct Watcher(HttpClient);
+struct Watcher {
+    client: HttpClient,
+    /// The token, which a response may repeat.
+    secret: Option<String>,
+}
+
+/// Written by hand, because of the secret.
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Watcher {
+    /// The text without the token.
+    fn public(&self, text: String) -> String {
+        match self.secret.as_deref().filter(|secret| !secret.is_empty()) {
+            Some(secret) => text.replace(secret, "[token]"),
+            None => text,
+        }
+    }
+}
 
 #[async_trait::async_trait]
 impl HttpService for Watcher {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let Ok(notes) = EXCHANGE_LOG.try_with(Arc::clone) else {
-            return self.0.execute(request).await;
+            return self.client.execute(request).await;
         };
         let uri = request.uri();
         {
@@ -71,7 +100,7 @@ impl HttpService for Watcher {
         notes.bill(request.method().as_str(), is_listing, body_bytes);
         let sent = (request.method().as_str() == "PUT" && request.body().content_length() > 0)
             .then(|| Sent::of(&request));
-        let response = match self.0.execute(request).await {
+        let response = match self.client.execute(request).await {
             Ok(response) => response,
             Err(error) => {
                 notes.lock().transport = Some(error.kind());
@@ -105,7 +134,7 @@ impl HttpService for Watcher {
         }
         if status.is_redirection() && status.as_u16() != 304 {
             notes.lock().redirect = Some(Redirect {
-                host: redirect_host(&asked, &response),
+                host: redirect_host(&asked, &response).map(|host| self.public(host)),
                 region: text(response.headers(), "x-amz-bucket-region").map(str::to_owned),
                 why: response.extensions().get().map(|NotFollowed(why)| *why),
             });
@@ -129,10 +158,12 @@ impl HttpService for Watcher {
             let header = |name| text(&parts.headers, name).map(str::to_owned);
             seen.code = between(&said, "<Code>", "</Code>")
                 .or_else(|| json_string(&said, "reason"))
-                .or_else(|| header("x-error-code"));
+                .or_else(|| header("x-error-code"))
+                .map(|code| self.public(code));
             seen.message = between(&said, "<Message>", "</Message>")
                 .or_else(|| json_string(&said, "message"))
-                .or_else(|| header("x-error-message"));
+                .or_else(|| header("x-error-message"))
+                .map(|message| self.public(message));
         }
         Ok(HttpResponse::from_parts(parts, body.into()))
     }
