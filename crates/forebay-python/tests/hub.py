@@ -66,6 +66,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             said = f"no access with {self.headers.get('Authorization')}"
             body = json.dumps({"error": said, "message": said} if self.server.echoes == "body" else {}).encode()
             return self.send(403, body, {"X-Error-Message": said} if self.server.echoes == "header" else {})
+        if parts[0] == "cdn" and self.server.refuses:
+            return self.send(self.server.refuses, b"<Error><Code>AccessDenied</Code></Error>", {})
         if parts[0] == "cdn":
             used = self.server.used[self.path] = self.server.used.get(self.path, 0) + 1
             if self.server.expires and used > 2:
@@ -207,7 +209,7 @@ def entries(files: dict[str, bytes]) -> list[dict[str, Any]]:
 class Hub(http.server.ThreadingHTTPServer):
     """Repositories by name. `page` is the number of entries of a page; the next `limited` requests are refused with 429.
     With `expires` each redirect works twice; a `strict` one refuses tokens that it does not know; `spoil` makes other listings.
-    One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
+    The targets of redirects answer with the status `refuses`. One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -228,4 +230,5 @@ class Hub(http.server.ThreadingHTTPServer):
         self.spoil: Callable[[str], Any] | None = None
         self.limited = 0
         self.echoes = ""
+        self.refuses = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()

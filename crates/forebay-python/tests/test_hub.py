@@ -166,6 +166,17 @@ def test_ranges_of_a_file_share_a_redirect(hub: Hub, tmp_path: pathlib.Path) -> 
     assert files_of(tmp_path / "again") == files_of(tmp_path / "index")
 
 
+@pytest.mark.parametrize(("status", "says"), [(403, "refused the signed address (status 403)"), (404, "does not have the file")])
+def test_a_refused_redirect_is_named(hub: Hub, files: Files, tmp_path: pathlib.Path, status: int, says: str) -> None:
+    hub.refuses = status
+    path = next(path for path in files if path.endswith(".parquet"))
+    error = refused("cp", f"hf://datasets/me/pictures/{path}", tmp_path / "x")
+    assert f"127.0.0.1, where the Hub redirected to, {says}" in error and "fresh address" in error
+    assert "HF_TOKEN" not in error and "gated" not in error and "credentials" not in error
+    asked = [line for line in hub.asked if "/resolve/" in line]
+    assert len(asked) == len([line for line in hub.asked if "/cdn/" in line]) == 4
+
+
 @pytest.mark.parametrize("place", ["option", "variable", "file"])
 def test_a_token_opens_private_and_gated_repositories(
     hub: Hub, files: Files, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str

@@ -252,6 +252,10 @@ impl HttpService for Following {
             };
             url = target;
         }
+        let is_file = |url: &Url| url.path().contains("/resolve/");
+        if self.targets.is_some() && is_file(&asked) && !is_file(&url) {
+            let _ = EXCHANGE_LOG.try_with(|notes| notes.lock().is_signed = true);
+        }
         if let Some(mut targets) = self.targets(&method) {
             targets.remove(&asked);
             if answer.status().is_success() && url != asked && targets.len() < MOST_TARGETS {

@@ -73,6 +73,8 @@ pub(super) struct Observation {
     pub(super) transport: Option<HttpErrorKind>,
     /// The last redirect that was not followed.
     pub(super) redirect: Option<Redirect>,
+    /// Whether the Hub redirected the last request to a signed address, whose host answered.
+    pub(super) is_signed: bool,
     /// The host of the last request, without its port.
     pub(super) host: String,
     /// The URL of the last request, without its query.

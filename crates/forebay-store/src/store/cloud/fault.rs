@@ -187,6 +187,8 @@ const CLOCK_TOLERANCE: Duration = Duration::from_secs(450);
 const DAMAGED_ON_THE_WAY: u32 = 3;
 /// Maximum number of tries if bytes arrive damaged; bytes that are damaged every time are damaged in the store.
 const DAMAGED_AGAIN: u32 = 6;
+/// Maximum number of tries if a signed address is refused; each is with a fresh one.
+const SIGNED_AGAIN: u32 = 4;
 /// Hosts of instance metadata services, which `object_store` asks for credentials.
 const METADATA_HOSTS: [&str; 4] = [
     "169.254.169.254",
@@ -244,6 +246,9 @@ fn certain(what: Outcome) -> RetryClass {
 
 /// Classifies an error of `object_store`: first by error code and kind, else by transport error or status.
 fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
+    if let (true, Some(status @ (400 | 401 | 403 | 404 | 410))) = (seen.is_signed, seen.status) {
+        return judge_signed(status, seen);
+    }
     if METADATA_HOSTS.contains(&seen.host.as_str()) {
         let why = "there are no credentials, and no instance metadata to get them from";
         let hint = "set them in the environment (docs/storage.md has the names), choose a profile \
@@ -384,6 +389,20 @@ fn judge_redirect(seen: &Observation) -> RetryClass {
         },
         again: RetryPolicy::Never,
     }
+}
+
+/// A signed address that the Hub redirected to, and whose host refused it. The token plays no part there.
+fn judge_signed(status: u16, seen: &Observation) -> RetryClass {
+    let host: String = seen.host.chars().filter(|c| !c.is_control()).collect();
+    let why = match status {
+        404 | 410 => format!("{host}, where the Hub redirected to, does not have the file"),
+        _ => format!(
+            "{host}, where the Hub redirected to, refused the signed address (status {status}): it may have expired"
+        ),
+    };
+    let hint = "each try asks the Hub for a fresh address; check the clock of this machine, or try again later";
+    let again = RetryPolicy::Some(SIGNED_AGAIN);
+    hinted(ErrorKind::BadAnswer, why, again, Some(hint))
 }
 
 fn judge_transport(

@@ -84,7 +84,7 @@ impl HttpService for Watcher {
             // Clears the observations of the request before.
             (seen.status, seen.code, seen.message) = (None, None, None);
             (seen.retry_after, seen.transport, seen.redirect) = (None, None, None);
-            seen.clocks = None;
+            (seen.clocks, seen.is_signed) = (None, false);
             seen.host = uri.host().unwrap_or_default().to_owned();
             seen.url = format!(
                 "{}://{}{}",
