@@ -2,6 +2,7 @@
 
 use forebay_rigs::{BUCKET, Fault, FaultProxy, Plan, S3Server, Scripted};
 use forebay_store::{Location, Retry, Store, StoreOptions, on_long_wait};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -130,6 +131,23 @@ fn long_waits_are_reported_once() {
         assert!(about[0].contains(why), "{about:?}");
         assert!(about[0].contains("waiting to read s3://"), "{about:?}");
     }
+    // A server that limits requests asks for a pause that is longer than retries go on.
+    let asked = AtomicUsize::new(0);
+    let server = Scripted::start(move |_, _| match asked.fetch_add(1, Ordering::Relaxed) {
+        0..2 => (429, vec![("Retry-After", "1".to_owned())], Vec::new()),
+        _ => (200, vec![("ETag", "\"e\"".to_owned())], b"ok".to_vec()),
+    });
+    let retry = Retry::default()
+        .with_waits(Duration::ZERO, Duration::ZERO)
+        .with_say_after(Duration::from_millis(500))
+        .with_give_up_after(Duration::from_millis(600));
+    let options = options(&format!("http://{}", server.address())).with_retry(retry);
+    let store = Store::open(&place("said"), &options).unwrap();
+    assert_eq!(store.get("limited", 9).unwrap(), b"ok");
+    let said = said.lock().unwrap();
+    let about: Vec<&String> = said.iter().filter(|l| l.contains("limited")).collect();
+    assert_eq!(about.len(), 1, "{said:?}");
+    assert!(about[0].contains("the next try is in 1 s"), "{about:?}");
 }
 
 #[test]

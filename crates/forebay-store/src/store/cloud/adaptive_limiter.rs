@@ -19,8 +19,10 @@ use tokio::sync::Notify;
 const CUT: f64 = 0.6;
 /// Throttling responses to requests in flight at the same time arrive together, so the limit is cut once in this time.
 const CUT_ONCE_IN: Duration = Duration::from_millis(500);
-/// The longest pause that is granted to a store that asks for one.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause that is granted to a store that is overloaded.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The longest pause that is granted to a store that limits requests: twice the window of the Hugging Face Hub.
+pub(super) const LONGEST_LIMIT: Duration = Duration::from_secs(600);
 /// The capacity of the token bucket of retries, and the tokens that are added each second.
 const RETRY_TOKENS: f64 = 50.0;
 const RETRY_TOKENS_A_SECOND: f64 = 5.0;
@@ -206,8 +208,8 @@ impl AdaptiveLimiter {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until one more request may be in flight.
-    pub(super) async fn enter(self: &Arc<Self>) -> Permit {
+    /// Waits until one more request may be in flight, and counts in `paused` how long the store had asked to wait.
+    pub(super) async fn enter(self: &Arc<Self>, paused: &mut Duration) -> Permit {
         loop {
             let freed = self.room.notified();
             let pause = {
@@ -231,7 +233,10 @@ impl AdaptiveLimiter {
                 }
             };
             match pause {
-                Some(pause) => tokio::time::sleep(pause).await,
+                Some(pause) => {
+                    tokio::time::sleep(pause).await;
+                    *paused += pause;
+                }
                 None => freed.await,
             }
         }
@@ -326,7 +331,7 @@ impl AdaptiveLimiter {
             state.cut_at = Some(now);
         }
         if let Some(pause) = pause {
-            let until = now + pause.min(LONGEST_PAUSE);
+            let until = now + pause.min(LONGEST_LIMIT);
             state.paused_until = state.paused_until.max(Some(until));
         }
     }
@@ -427,7 +432,8 @@ mod tests {
         assert_eq!(pace.state().limit, 10.0);
         pace.slow_down(Some(Duration::from_secs(3600)));
         let until = pace.state().paused_until.unwrap();
-        assert!(until <= Instant::now() + LONGEST_PAUSE);
+        let left = until - Instant::now();
+        assert!(left <= LONGEST_LIMIT && left > LONGEST_LIMIT / 2);
     }
 
     #[test]

@@ -77,16 +77,27 @@ pub(super) enum Outcome {
 
 impl Outcome {
     /// A line for the observer of long waits: which operation is retried, why, and for how long.
-    pub(super) fn waits_for(&self, operation: &Operation, tries: u32, left: Duration) -> String {
+    pub(super) fn waits_for(
+        &self,
+        operation: &Operation,
+        tries: u32,
+        left: Duration,
+        pause: Option<Duration>,
+    ) -> String {
         let why = match self {
             Self::Failed { why, .. } => why.as_str(),
             Self::Damaged { .. } => "the bytes arrive damaged",
             _ => "it failed",
         };
+        let (op, object) = (operation.op, &operation.object);
+        if let Some(pause) = pause {
+            let pause = pause.as_secs();
+            return format!(
+                "waiting to {op} {object}: {why}; the store asks to wait, and the next try is in {pause} s"
+            );
+        }
         format!(
-            "waiting to {} {}: {why}; tried {tries} times, and tried again for {:.0} s",
-            operation.op,
-            operation.object,
+            "waiting to {op} {object}: {why}; tried {tries} times, and tried again for {:.0} s",
             left.as_secs_f64().ceil()
         )
     }

@@ -1,5 +1,6 @@
 //! The retry loop of one operation, and its final error.
 
+use super::adaptive_limiter::{LONGEST_LIMIT, LONGEST_PAUSE};
 use super::exchange_log::{EXCHANGE_LOG, ExchangeLog};
 use super::fault::{Fault, Outcome, RetryClass, RetryPolicy, judge};
 use super::{Live, Operation, SLOWEST, Try, random};
@@ -23,8 +24,9 @@ impl Live {
         let started = Instant::now();
         let allowance = open.timeout + Duration::from_secs(operation.bytes / SLOWEST);
         let mut number = 0;
+        let mut paused = Duration::ZERO;
         loop {
-            let turn = open.pace.enter().await;
+            let turn = open.pace.enter(&mut paused).await;
             number += 1;
             let billed = [&open.billed, open.pace.billed()].map(Arc::clone);
             let notes = Arc::new(ExchangeLog::new(billed));
@@ -52,10 +54,16 @@ impl Live {
                 open.pace.unanswered();
             }
             let verdict = judge(fault, &seen);
+            let longest = match seen.status {
+                Some(429) => LONGEST_LIMIT,
+                _ => LONGEST_PAUSE,
+            };
+            let pause = seen.retry_after.map(|pause| pause.min(longest));
             if verdict.again == RetryPolicy::Slower {
-                open.pace.slow_down(seen.retry_after);
+                open.pace.slow_down(pause);
             }
-            let elapsed = started.elapsed();
+            // Pauses that the store asked for do not count.
+            let elapsed = started.elapsed().saturating_sub(paused.min(LONGEST_LIMIT));
             let patience = if open.pace.contacted() {
                 open.retry.give_up_after
             } else {
@@ -76,11 +84,11 @@ impl Live {
                 Some(wait) if elapsed + wait <= patience => {
                     open.pace.repeats();
                     open.counters.retries.fetch_add(1, Ordering::Relaxed);
-                    // A longer `Retry-After` of the store applies too: the limiter sends no request until then.
-                    let coming = wait.max(seen.retry_after.unwrap_or_default());
+                    // The limiter sends no request before the end of the pause that the store asked for.
+                    let coming = wait.max(pause.unwrap_or_default());
                     if elapsed + coming > open.retry.say_after && open.pace.may_say() {
                         let left = patience.saturating_sub(elapsed);
-                        crate::waits::say(&verdict.what.waits_for(operation, number, left));
+                        crate::waits::say(&verdict.what.waits_for(operation, number, left, pause));
                     }
                     tokio::time::sleep(wait).await;
                 }
@@ -94,7 +102,7 @@ impl Live {
                     return Err(Failed {
                         verdict,
                         attempts: number,
-                        elapsed,
+                        elapsed: started.elapsed(),
                     });
                 }
             }

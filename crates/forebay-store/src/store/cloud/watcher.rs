@@ -112,12 +112,7 @@ impl HttpService for Watcher {
         {
             let mut seen = notes.lock();
             seen.status = Some(status.as_u16());
-            // The Hugging Face Hub sends `RateLimit: "api";r=0;t=55` instead.
-            let limit = || text(headers, "ratelimit")?.split(";t=").nth(1);
-            seen.retry_after = text(headers, "retry-after")
-                .or_else(limit)
-                .and_then(|text| text.split(';').next()?.trim().parse().ok())
-                .map(Duration::from_secs);
+            seen.retry_after = retry_after(headers);
             // The date of a response from a cache (`age`) is the time when it was created.
             seen.clocks = text(headers, "date")
                 .filter(|_| !status.is_success() && !headers.contains_key("age"))
@@ -346,6 +341,27 @@ impl Sent {
     }
 }
 
+/// How long the store asks to wait: `Retry-After` in seconds or as a date, or `RateLimit: "api";r=0;t=55` of the Hugging Face
+/// Hub, of several limits the longest that is used up.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    if let Some(after) = text(headers, "retry-after").map(str::trim) {
+        let seconds = after.parse().ok().map(Duration::from_secs);
+        return seconds.or_else(|| {
+            let date = httpdate::parse_http_date(after).ok()?;
+            date.duration_since(SystemTime::now()).ok()
+        });
+    }
+    let limits = text(headers, "ratelimit")?.split(',');
+    let waits = limits.filter_map(|limit| {
+        let field = |name| {
+            let mut fields = limit.split(';').map(str::trim);
+            fields.find_map(|field| field.strip_prefix(name)?.parse::<u64>().ok())
+        };
+        field("t=").filter(|_| field("r=") == Some(0))
+    });
+    waits.max().map(Duration::from_secs)
+}
+
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
@@ -439,6 +455,27 @@ mod tests {
             assert_eq!(found, expected, "{name}: {value}");
         }
         assert_eq!(sent.compare(&headers(&[])), None);
+    }
+
+    #[test]
+    fn requested_pauses_are_read_from_both_headers() {
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+        for (name, value, expected) in [
+            ("retry-after", "7", Some(7)),
+            ("retry-after", "soon", None),
+            ("ratelimit", "\"api\";r=0;t=299", Some(299)),
+            (
+                "ratelimit",
+                "\"api\"; r=0; t=5, \"pages\";r=0;t=60, \"resolvers\";r=9;t=300",
+                Some(60),
+            ),
+            ("ratelimit", "\"api\";r=12;t=299", None),
+        ] {
+            let found = retry_after(&headers(&[(name, value)]));
+            assert_eq!(found, expected.map(Duration::from_secs), "{name}: {value}");
+        }
+        let left = retry_after(&headers(&[("retry-after", &soon)])).unwrap();
+        assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(100));
     }
 
     #[test]
