@@ -149,8 +149,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         first = int(query.get("cursor", 0))
         last = first + self.server.page
         headers = {}
-        if last < len(below):
-            more = urllib.parse.urlencode({**query, "cursor": last})
+        if last < len(below) or self.server.endless:
+            more = urllib.parse.urlencode({**query, "cursor": last % len(below)})
             here = self.path.split("?")[0]
             headers["Link"] = f'<{self.server.url}{here}?{more}>; rel="next"'
         self.json(below[first:last], headers)
@@ -209,7 +209,7 @@ def entries(files: dict[str, bytes]) -> list[dict[str, Any]]:
 class Hub(http.server.ThreadingHTTPServer):
     """Repositories by name. `page` is the number of entries of a page; the next `limited` requests are refused with 429.
     With `expires` each redirect works twice; a `strict` one refuses tokens that it does not know; `spoil` makes other listings.
-    The targets of redirects answer with the status `refuses`. One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
+    With `endless` the last page of a listing names the first. The targets of redirects answer with the status `refuses`. One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -230,5 +230,6 @@ class Hub(http.server.ThreadingHTTPServer):
         self.spoil: Callable[[str], Any] | None = None
         self.limited = 0
         self.echoes = ""
+        self.endless = False
         self.refuses = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()

@@ -270,6 +270,13 @@ def test_a_limit_is_waited_for(hub: Hub) -> None:
     assert hub.limited == 0
 
 
+def test_a_listing_without_an_end_is_an_error(hub: Hub) -> None:
+    hub.endless = True
+    hub.page = 1000
+    error = refused("ls", "hf://datasets/me/pictures")
+    assert "cannot list hf://datasets/me/pictures: the listing does not end" in error
+
+
 @pytest.mark.parametrize(
     ("url", "says"),
     [

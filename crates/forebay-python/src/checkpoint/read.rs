@@ -117,9 +117,13 @@ impl PyCheckpoint {
     /// All bytes of a file, compared with its checksum.
     fn read(&self, py: Python<'_>, rank: u32, name: &str) -> PyResult<Array> {
         let length = self.file(rank, name)?.bytes;
-        self.fill(py, rank, name, length, move |checkpoint, file, bytes, cancel| {
-            checkpoint.read(rank, file, bytes, cancel)
-        })
+        self.fill(
+            py,
+            rank,
+            name,
+            length,
+            move |checkpoint, file, bytes, cancel| checkpoint.read(rank, file, bytes, cancel),
+        )
     }
 
     /// Some bytes of a file, of which only the size is compared.

@@ -6,6 +6,7 @@
 
 use crate::Usage;
 use object_store::client::HttpErrorKind;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
@@ -81,6 +82,8 @@ pub(super) struct Observation {
     pub(super) url: String,
     /// The CRC-32C of the whole object, as reported by the store.
     pub(super) crc32c: Option<u32>,
+    /// The tokens of the pages that the listing continued with.
+    pub(super) pages: HashSet<String>,
     /// Invalid object names that were removed from listing responses.
     pub(super) invalid_names: Vec<String>,
     /// Sent bodies that the store's response proves to have arrived intact.

@@ -22,6 +22,8 @@ pub(super) enum Fault {
         expected: u32,
         found: u32,
     },
+    /// The pages of a listing repeat, so it would never end.
+    EndlessListing,
     /// A retry would not help.
     Final(Error),
 }
@@ -158,6 +160,8 @@ const EXPIRED_CODES: [&str; 4] = [
     "TokenRefreshRequired",
     "RequestExpired",
 ];
+/// The code that the log has for a listing whose pages repeat.
+pub(super) const ENDLESS_LISTING: &str = "EndlessListing";
 /// Error codes of the Hugging Face Hub and of `hub`, each with its cause and its remedy.
 const HUB_CODES: [(&str, ErrorKind, &str, &str); 5] = [
     (
@@ -219,6 +223,7 @@ pub(super) fn judge(fault: Fault, seen: &Observation) -> RetryClass {
             let why = format!("no answer for {:.1} s", time.as_secs_f64());
             trouble(ErrorKind::TimedOut, why, RetryPolicy::Yes)
         }
+        Fault::EndlessListing => endless_listing(),
         Fault::BadBytes(why) => trouble(ErrorKind::BadAnswer, why, RetryPolicy::Yes),
         Fault::Damaged {
             what,
@@ -234,6 +239,11 @@ pub(super) fn judge(fault: Fault, seen: &Observation) -> RetryClass {
         },
         Fault::Store(error) => judge_error(&error, seen),
     }
+}
+
+fn endless_listing() -> RetryClass {
+    let why = "the listing does not end: its pages repeat".to_owned();
+    trouble(ErrorKind::BadAnswer, why, RetryPolicy::Never)
 }
 
 fn trouble(kind: ErrorKind, why: String, again: RetryPolicy) -> RetryClass {
@@ -274,6 +284,9 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     let code = seen.code.as_deref();
     if code.is_some_and(|code| PASSING_CODES.contains(&code)) {
         return trouble(ErrorKind::Server, said(seen), RetryPolicy::Yes);
+    }
+    if code == Some(ENDLESS_LISTING) {
+        return endless_listing();
     }
     // A missing bucket would otherwise look like a missing object.
     if let Some(code @ ("NoSuchBucket" | "ContainerNotFound" | "InvalidBucketName")) = code {

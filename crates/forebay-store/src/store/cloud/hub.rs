@@ -5,6 +5,7 @@
 //! host. The token is sent to the Hub alone.
 
 use super::exchange_log::EXCHANGE_LOG;
+use super::fault::ENDLESS_LISTING;
 use super::open::Opening;
 use super::watcher::{Watched, read_some};
 use super::{Fault, Open, Service, web};
@@ -22,6 +23,7 @@ use object_store::{
 };
 use reqwest::Url;
 use serde::Deserialize;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,7 +36,7 @@ const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// The largest token file that is read.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 /// The most pages that a listing may have: the Hub recommends less than 100,000 files in a repository.
-const MAX_PAGES: u32 = 20_000;
+const MAX_PAGES: usize = 20_000;
 
 #[async_trait::async_trait]
 impl Service for Hub {
@@ -213,8 +215,12 @@ fn read_only<T>() -> object_store::Result<T> {
 
 /// The error of an answer that no Hub gives, which is not asked for again.
 fn foreign(why: impl std::fmt::Display) -> Error {
-    let _ = EXCHANGE_LOG.try_with(|notes| notes.lock().code = Some("NoHub".to_owned()));
+    note("NoHub");
     failed(why.to_string())
+}
+
+fn note(code: &str) {
+    let _ = EXCHANGE_LOG.try_with(|notes| notes.lock().code = Some(code.to_owned()));
 }
 
 fn parsed<'a, T: Deserialize<'a>>(json: &'a [u8]) -> object_store::Result<T> {
@@ -378,17 +384,23 @@ impl Repository {
         prefix: Option<Name>,
         is_deep: bool,
     ) -> impl Stream<Item = object_store::Result<ListResult>> {
-        stream::try_unfold((None, 0), move |(next, number)| {
+        let start = (None, HashSet::<Url>::new());
+        stream::try_unfold(start, move |(next, mut before)| {
             let (repository, prefix) = (Arc::clone(&self), prefix.clone());
             async move {
-                let url = match (next, number) {
-                    (Some(url), ..MAX_PAGES) => url,
-                    (Some(_), _) => return Err(foreign("the Hub's listing does not end")),
-                    (None, 0) => repository.first_page(prefix.as_ref(), is_deep).await?,
-                    (None, _) => return Ok(None),
+                let url = match next {
+                    Some(url) => url,
+                    None if before.is_empty() => {
+                        repository.first_page(prefix.as_ref(), is_deep).await?
+                    }
+                    None => return Ok(None),
                 };
+                if before.len() >= MAX_PAGES || !before.insert(url.clone()) {
+                    note(ENDLESS_LISTING);
+                    return Err(failed("the listing does not end"));
+                }
                 let (found, next) = repository.page(&url, prefix.as_ref()).await?;
-                Ok(Some((found, (next, number + 1))))
+                Ok(Some((found, (next, before))))
             }
         })
     }

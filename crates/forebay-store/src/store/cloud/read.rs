@@ -1,6 +1,7 @@
 //! Listing and reading.
 
 use super::exchange_log::EXCHANGE_LOG;
+use super::fault::ENDLESS_LISTING;
 use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, SLOWEST, TOKEN_NAME, metadata, runtime};
 use crate::store::object::plain_etag;
 use crate::store::{Listing, Object, Transfer};
@@ -9,11 +10,13 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path as Name;
 use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStoreExt as _};
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Maximum number of tries of a download whose bytes are damaged or whose object is replaced meanwhile.
@@ -21,6 +24,9 @@ const DOWNLOAD_ROUNDS: u32 = 5;
 
 /// The allowance of a listing, in bytes: a day. A timeout applies to each page, of which large buckets have thousands.
 const LISTING: u64 = SLOWEST * 86_400;
+
+/// Maximum number of names in a row that a listing has had before: as many as a page may have.
+const MOST_REPEATED: u32 = 5000;
 
 /// Maximum number of slices of one vectored write: the common system limit (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
@@ -63,6 +69,7 @@ impl Live {
     ) -> Result<Vec<ObjectMeta>> {
         let operation = self.operation("list", prefix, LISTING);
         let mut found: Vec<ObjectMeta> = Vec::new();
+        let known = Arc::<Mutex<KnownNames>>::default();
         // When a page fails, the pages before it are kept, and the next round continues after the last name. Each round
         // that makes progress starts a new count of retries.
         loop {
@@ -72,8 +79,8 @@ impl Live {
             let page = self
                 .run(&operation, |_| {
                     let (live, below, last) = (self.clone(), below.clone(), last.clone());
-                    let until = until.clone();
-                    async move { live.list_some(below, last, until).await }
+                    let (until, known) = (until.clone(), Arc::clone(&known));
+                    async move { live.list_some(below, last, until, &known).await }
                 })
                 .await
                 .map_err(|failed| failed.into_error(&operation))?;
@@ -91,6 +98,7 @@ impl Live {
         below: Name,
         last: Option<Name>,
         until: Option<Name>,
+        known: &Mutex<KnownNames>,
     ) -> std::result::Result<(Vec<ObjectMeta>, bool), Fault> {
         let store = self.store();
         let mut listing = match &last {
@@ -106,9 +114,16 @@ impl Live {
                 Ok(Some(meta)) if until.as_ref().is_some_and(|until| meta.location > *until) => {
                     return Ok((found, true));
                 }
-                Ok(Some(meta)) => found.push(meta),
+                Ok(Some(meta)) => {
+                    // A retry of a listing that is in no order begins with its first name.
+                    if in_order {
+                        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                        known.add(&meta.location)?;
+                    }
+                    found.push(meta);
+                }
                 Ok(None) => return Ok((found, true)),
-                Err(fault) if found.is_empty() || !in_order => return Err(fault),
+                Err(fault) if found.is_empty() || !in_order || is_endless() => return Err(fault),
                 Err(_) => return Ok((found, false)),
             }
         }
@@ -556,6 +571,34 @@ fn write_chunks(out: &mut impl Write, chunks: &[Bytes]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The names that a listing has had, by their hashes.
+#[derive(Debug, Default)]
+struct KnownNames {
+    hashes: HashSet<u64>,
+    /// Names in a row that were known.
+    repeated: u32,
+}
+
+impl KnownNames {
+    /// Fails once so many names in a row are known that a page repeats.
+    fn add(&mut self, name: &Name) -> std::result::Result<(), Fault> {
+        let mut hasher = DefaultHasher::new();
+        name.as_ref().hash(&mut hasher);
+        let is_new = self.hashes.insert(hasher.finish());
+        self.repeated = if is_new { 0 } else { self.repeated + 1 };
+        match self.repeated > MOST_REPEATED {
+            true => Err(Fault::EndlessListing),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether the last page of the listing continued with one that was listed before.
+fn is_endless() -> bool {
+    let code = EXCHANGE_LOG.try_with(|notes| notes.lock().code.clone());
+    code.is_ok_and(|code| code.as_deref() == Some(ENDLESS_LISTING))
 }
 
 fn describe(key: String, meta: &ObjectMeta) -> Object {

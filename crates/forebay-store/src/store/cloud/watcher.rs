@@ -2,14 +2,15 @@
 
 use super::client::{Direct, Following, NotFollowed, redirect_host};
 use super::exchange_log::{EXCHANGE_LOG, ExchangeLog, Redirect};
+use super::fault::ENDLESS_LISTING;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
 use md5::{Digest, Md5};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpRequestBody, HttpResponse,
-    HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{HeaderMap, HeaderValue};
 use std::sync::Arc;
@@ -170,6 +171,11 @@ fn lists(query: &str) -> bool {
     fields.any(|field| field == "list-type=2" || field == "comp=list")
 }
 
+/// The error of a page that continues with one that was listed before.
+#[derive(Debug, thiserror::Error)]
+#[error("the listing does not end")]
+struct EndlessListing;
+
 /// Removes entries that are not readable objects from a page of a listing: invalid names such as `a//b` or `a/../b`, for
 /// which `object_store` would refuse the whole listing, and directory markers, which consoles and other tools create.
 /// `object_store` would return a marker's name without its last slash, and no request would find that name.
@@ -181,7 +187,19 @@ async fn usable_page(
     let body = body.bytes().await.inspect_err(|error| {
         notes.lock().transport = Some(error.kind());
     })?;
-    let Some((xml, names)) = std::str::from_utf8(&body).ok().and_then(usable_entries) else {
+    let text = std::str::from_utf8(&body).ok();
+    let next = text.and_then(|xml| {
+        between(xml, "<NextContinuationToken>", "</NextContinuationToken>")
+            .or_else(|| between(xml, "<NextMarker>", "</NextMarker>"))
+    });
+    if let Some(next) = next.filter(|next| !next.is_empty()) {
+        let mut seen = notes.lock();
+        if !seen.pages.insert(next) {
+            seen.code = Some(ENDLESS_LISTING.to_owned());
+            return Err(HttpError::new(HttpErrorKind::Decode, EndlessListing));
+        }
+    }
+    let Some((xml, names)) = text.and_then(usable_entries) else {
         return Ok(HttpResponse::from_parts(parts, body.into()));
     };
     notes.lock().invalid_names.extend(names);
