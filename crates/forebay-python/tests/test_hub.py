@@ -270,6 +270,15 @@ def test_a_limit_is_waited_for(hub: Hub) -> None:
     assert hub.limited == 0
 
 
+def test_files_with_odd_names_are_left_out_with_the_reason(hub: Hub) -> None:
+    hub.repositories["me/odd"] = Repository()
+    hub.repositories["me/odd"].commit({"good.md": b"", "a\tb.md": b"", "c\nd.md": b""})
+    done = forebay_command("ls", "hf://datasets/me/odd")
+    assert done.stdout.split() == ["good.md"]
+    assert done.stderr.count("has a tab, a line break or another control character") == 2, done.stderr
+    assert "empty part" not in done.stderr
+
+
 def test_a_listing_without_an_end_is_an_error(hub: Hub) -> None:
     hub.endless = True
     hub.page = 1000

@@ -238,7 +238,7 @@ impl Cloud {
             let is_below = prefix.is_empty() || rest.starts_with('/');
             is_below.then(|| LeftOut {
                 path: path.to_owned(),
-                why: "its name has an empty part, or one that is . or ..: no path can have it",
+                why: why_invalid(path),
             })
         };
         Ok(known.iter().filter_map(below).collect())
@@ -452,6 +452,16 @@ impl Live {
             elapsed: Duration::ZERO,
             hint: Some(hint.to_owned()),
         })
+    }
+}
+
+/// Why no object can have this name here.
+fn why_invalid(path: &str) -> &'static str {
+    match path.chars().any(char::is_control) {
+        true => {
+            "its name has a tab, a line break or another control character, which requests cannot have"
+        }
+        false => "its name has an empty part, or one that is . or ..: no path can have it",
     }
 }
 
