@@ -9,8 +9,10 @@ use crate::{Error, Result, advice};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, IoSlice, Write};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
@@ -20,6 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The suffix of temporary names, which start with a dot, so that no reader's glob finds them.
 const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
+
+/// The longest name that is part of a temporary name. File systems have names of at most 255 bytes, and a process id, a number
+/// and the suffix are added.
+const STEM_MAX_BYTES: usize = 200;
 
 /// The durability that a commit waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,7 +68,7 @@ impl AtomicFile {
                 io::Error::from(io::ErrorKind::InvalidInput),
             ));
         };
-        let temporary = target.with_file_name(temporary_name(name));
+        let temporary = target.with_file_name(temporary_name(&temporary_stem(name)));
         let fail = |errno| Error::io(target, "create", errno);
         remove_if_free(CWD, &temporary, false)
             .map_err(|errno| Error::io(&temporary, "remove", errno))?;
@@ -212,7 +218,7 @@ pub fn is_temporary(name: &OsStr) -> bool {
 }
 
 /// Creates a temporary file in an open directory, for a writer that publishes it itself. Returns the file and its unique
-/// name, which contains `name`. [`clean_stale`] does not remove the file while it is open.
+/// name, which contains `name` unless that is long. [`clean_stale`] does not remove the file while it is open.
 pub fn create_temporary_at(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<(File, PathBuf)> {
     create_apart(dir.as_fd(), Path::new(name), name)
 }
@@ -226,7 +232,7 @@ fn create_apart(
     static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut apart = name.to_owned();
+        let mut apart = temporary_stem(name).into_owned();
         apart.push(format!(".{}-{turn}", std::process::id()));
         let temporary = target.with_file_name(temporary_name(&apart));
         if let Some(file) = create_locked(dir, &temporary)? {
@@ -344,11 +350,21 @@ pub fn clean_stale_tree(dir: &Path) -> Result<usize> {
     Ok(removed)
 }
 
-fn temporary_name(name: &OsStr) -> OsString {
+fn temporary_name(stem: &OsStr) -> OsString {
     let mut temporary = OsString::from(".");
-    temporary.push(name);
+    temporary.push(stem);
     temporary.push(TEMPORARY_SUFFIX);
     temporary
+}
+
+/// The middle of the temporary names of files of this name: the name itself, or a hash of it if it is long.
+pub(crate) fn temporary_stem(name: &OsStr) -> Cow<'_, OsStr> {
+    if name.len() <= STEM_MAX_BYTES {
+        return Cow::Borrowed(name);
+    }
+    let mut hasher = DefaultHasher::new();
+    name.as_bytes().hash(&mut hasher);
+    Cow::Owned(format!("{:016x}", hasher.finish()).into())
 }
 
 #[cfg(test)]
@@ -398,6 +414,30 @@ mod tests {
         file.write_all(b"half").unwrap();
         drop(file);
         assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn names_may_be_as_long_as_the_file_system_permits() {
+        let dir = tempfile::tempdir().unwrap();
+        for length in [200, 201, 244, 255] {
+            let path = dir.path().join("x".repeat(length));
+            let mut first = AtomicFile::create(&path).unwrap();
+            let second = AtomicFile::create(&path).unwrap();
+            first.write_all(b"first").unwrap();
+            first.commit(Durability::Cached).unwrap();
+            second.commit(Durability::Cached).unwrap();
+        }
+        let kept = AtomicFile::create(&dir.path().join("y".repeat(255))).unwrap();
+        assert_eq!(
+            names(dir.path())
+                .iter()
+                .filter(|name| is_temporary(name))
+                .count(),
+            1
+        );
+        assert_eq!(clean_stale(dir.path()).unwrap(), 0);
+        drop(kept);
+        assert_eq!(names(dir.path()).len(), 4);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::backend::Backend;
 use super::{LeftOut, Listing, Object, Put, StoreOptions, Transfer, Written};
-use crate::atomic_file::remove_stale;
+use crate::atomic_file::{remove_stale, temporary_stem};
 use crate::{AtomicFile, Durability, Error, FileLock, Limiter, Result, is_temporary};
 use rustix::fs::FlockOperation;
 use std::ffi::OsString;
@@ -323,7 +323,7 @@ fn clean_stale_of(path: &Path) -> Result<u64> {
         return Ok(0);
     };
     let mut begins = OsString::from(".");
-    begins.push(name);
+    begins.push(temporary_stem(name));
     begins.push(".");
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
