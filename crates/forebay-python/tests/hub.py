@@ -158,7 +158,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def resolve(self, files: dict[str, bytes], commit: str, path: str) -> None:
         if path not in files:
             return self.fail(404, "EntryNotFound")
-        data = files[path]
+        data = self.server.damaged.get(path, files[path])
         headers = {"X-Repo-Commit": commit}
         if path.endswith((".parquet", ".tar")):
             digest = hashlib.sha256(data).hexdigest()
@@ -209,7 +209,7 @@ def entries(files: dict[str, bytes]) -> list[dict[str, Any]]:
 class Hub(http.server.ThreadingHTTPServer):
     """Repositories by name. `page` is the number of entries of a page; the next `limited` requests are refused with 429.
     With `expires` each redirect works twice; a `strict` one refuses tokens that it does not know; `spoil` makes other listings.
-    With `endless` the last page of a listing names the first. The targets of redirects answer with the status `refuses`. One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
+    Files in `damaged` have other bytes than are listed. With `endless` the last page of a listing names the first. The targets of redirects answer with the status `refuses`. One that `echoes` refuses all requests, and repeats their token in the "header" or the "body"."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -230,6 +230,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.spoil: Callable[[str], Any] | None = None
         self.limited = 0
         self.echoes = ""
+        self.damaged: dict[str, bytes] = {}
         self.endless = False
         self.refuses = 0
         threading.Thread(target=self.serve_forever, daemon=True).start()

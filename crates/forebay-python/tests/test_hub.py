@@ -109,6 +109,23 @@ def test_files_are_copied_as_they_are(hub: Hub, files: Files, tmp_path: pathlib.
     assert (tmp_path / "one.md").read_bytes() == files["README.md"]
 
 
+@pytest.mark.parametrize("is_large", [True, False])
+@pytest.mark.parametrize("change", ["other", "shorter", "longer"])
+def test_damaged_files_are_named(hub: Hub, files: Files, tmp_path: pathlib.Path, is_large: bool, change: str) -> None:
+    path = next(path for path in files if path.endswith(".parquet")) if is_large else "README.md"
+    data = files[path]
+    hub.damaged[path] = {"other": data[:-1] + b"?", "shorter": data[:-1], "longer": data + b"?"}[change]
+    error = refused("cp", "--recursive", "hf://datasets/me/pictures", tmp_path / "copy")
+    assert path in error and "is damaged" in error
+    hash = "SHA-256" if is_large else "Git hash"
+    assert (f"its {hash} is" if change == "other" else "listed") in error
+    assert files_of(tmp_path / "copy") == {name: data for name, data in files.items() if name != path}
+    error = refused("cp", f"hf://datasets/me/pictures/{path}", tmp_path / "one")
+    assert path in error and "is damaged" in error and not (tmp_path / "one").exists()
+    if is_large and change != "other":
+        assert path in refused("convert", f"hf://datasets/me/pictures/{path}", tmp_path / "converted", "--format", "indexed")
+
+
 def test_images_are_packed_as_from_a_directory(hub: Hub, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     options = ("--format", "indexed", "--shards", "3", "--split", "train", "--seed", "5")
     run("pack", "hf://datasets/me/pictures/images", tmp_path / "packed", *options)

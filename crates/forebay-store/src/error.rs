@@ -83,6 +83,14 @@ pub enum Error {
         /// The checksum that they have.
         found: u32,
     },
+    /// The object's bytes are not those that the store lists.
+    #[error("{object} is damaged: {why}")]
+    Damaged {
+        /// The object's URL.
+        object: String,
+        /// Which size or hash it has, and which one is listed.
+        why: String,
+    },
     /// The object is larger than the limit that the caller gave.
     #[error("{object} has {len} bytes, more than the {limit} that are read")]
     TooLarge {
@@ -349,7 +357,7 @@ impl From<Error> for io::Error {
             Error::Io { source, .. } | Error::AreaNotWritable { source, .. } => source.kind(),
             Error::NotFound { .. } => io::ErrorKind::NotFound,
             Error::AlreadyThere { .. } => io::ErrorKind::AlreadyExists,
-            Error::Checksum { .. } => io::ErrorKind::InvalidData,
+            Error::Checksum { .. } | Error::Damaged { .. } => io::ErrorKind::InvalidData,
             Error::BeyondEnd { .. } => io::ErrorKind::UnexpectedEof,
             Error::BadKey { .. } | Error::BadLocation { .. } | Error::Options { .. } => {
                 io::ErrorKind::InvalidInput

@@ -56,7 +56,9 @@ impl Mover<'_> {
         };
         match moved {
             Ok(()) => Ok(Moved::Whole),
-            Err(error @ Error::Checksum { .. }) => Ok(Moved::Damaged(error.to_string())),
+            Err(error @ (Error::Checksum { .. } | Error::Damaged { .. })) => {
+                Ok(Moved::Damaged(error.to_string()))
+            }
             Err(error) => Err(error.into()),
         }
     }

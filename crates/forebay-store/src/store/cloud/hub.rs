@@ -60,6 +60,10 @@ impl Service for Hub {
         true
     }
 
+    fn is_pinned(&self) -> bool {
+        true
+    }
+
     fn lists_in_order(&self) -> bool {
         false
     }

@@ -6,6 +6,7 @@
 mod adaptive_limiter;
 mod azure;
 mod client;
+mod content_hash;
 mod environment;
 mod exchange_log;
 mod fault;
@@ -40,6 +41,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path as Name;
 use object_store::{Attribute, AttributeValue, ObjectStore};
 use open::Connect;
+use read::Expected;
 use service::Service;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -281,10 +283,13 @@ impl Backend for Cloud {
             return Ok(());
         }
         let len = buf.len() as u64;
-        let etag = expected.and_then(|object| object.etag.clone());
         let live = self.live()?;
+        let expected = match expected {
+            Some(object) => live.expected(object.etag.clone(), object.len),
+            None => Expected::default(),
+        };
         let pace = Arc::clone(&live.0.pace);
-        let read = live.read_range(key.to_owned(), etag, offset, len);
+        let read = live.read_range(key.to_owned(), expected, offset, len);
         let chunks = self.wait("read", key, read)?;
         pace.read(len);
         let mut rest = buf;

@@ -1,5 +1,6 @@
 //! Listing and reading.
 
+use super::content_hash::ContentHash;
 use super::exchange_log::EXCHANGE_LOG;
 use super::fault::ENDLESS_LISTING;
 use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, SLOWEST, TOKEN_NAME, metadata, runtime};
@@ -30,6 +31,14 @@ const MOST_REPEATED: u32 = 5000;
 
 /// Maximum number of slices of one vectored write: the common system limit (`IOV_MAX`).
 const MOST_SLICES: usize = 1024;
+
+/// The metadata that the response to a range request is compared with.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Expected {
+    etag: Option<String>,
+    /// The size, if objects of the store never change.
+    listed_len: Option<u64>,
+}
 
 /// The response to a HEAD request.
 pub(super) struct Head {
@@ -266,7 +275,7 @@ impl Live {
     pub(super) async fn read_range(
         self,
         key: String,
-        etag: Option<String>,
+        expected: Expected,
         offset: u64,
         len: u64,
     ) -> Result<Vec<Bytes>> {
@@ -286,12 +295,17 @@ impl Live {
             .run(&operation, |_| {
                 let operation = operation.clone();
                 self.clone()
-                    .range_once(operation, name.clone(), etag.clone(), offset..end)
+                    .range_once(operation, name.clone(), expected.clone(), offset..end)
             })
             .await;
         match read {
             Ok(chunks) => Ok(chunks),
             Err(failed) if matches!(failed.verdict.what, Outcome::BeyondEnd) => {
+                if let Some(len) = expected.listed_len {
+                    let why = format!("it is shorter than the {len} bytes that are listed");
+                    let object = operation.object;
+                    return Err(Error::Damaged { object, why });
+                }
                 let now = self.look(&key).await?;
                 Err(now.map_or_else(
                     || failed.into_error(&operation),
@@ -306,7 +320,7 @@ impl Live {
         self,
         operation: Operation,
         name: Name,
-        etag: Option<String>,
+        Expected { etag, listed_len }: Expected,
         range: Range<u64>,
     ) -> std::result::Result<Vec<Bytes>, Fault> {
         let options = || GetOptions {
@@ -325,6 +339,11 @@ impl Live {
             let why = "it was overwritten".to_owned();
             let object = operation.object;
             return Err(Error::Changed { object, why }.into());
+        }
+        if let Some(listed) = listed_len.filter(|listed| *listed != len) {
+            let why = format!("it has {len} bytes, and {listed} are listed");
+            let object = operation.object;
+            return Err(Error::Damaged { object, why }.into());
         }
         if answer.range != range {
             return Err(Error::BeyondEnd {
@@ -411,6 +430,14 @@ impl Live {
         Ok(chunks)
     }
 
+    /// The metadata that ranges of an object of `len` bytes are compared with.
+    pub(super) fn expected(&self, etag: Option<String>, len: u64) -> Expected {
+        Expected {
+            etag,
+            listed_len: self.0.service.is_pinned().then_some(len),
+        }
+    }
+
     /// Downloads an object and returns its CRC-32C.
     pub(super) async fn read_back(&self, key: &str, len: u64, part_bytes: u64) -> Result<u32> {
         let mut parts = self.parts(key, None, len, part_bytes, 4)?;
@@ -432,14 +459,15 @@ impl Live {
         parallel: usize,
     ) -> Result<impl stream::Stream<Item = Result<(Vec<Bytes>, u32)>> + Unpin + use<>> {
         let runtime = runtime::runtime()?;
+        let expected = self.expected(etag, len);
         let (live, key) = (self.clone(), key.to_owned());
         let offsets = (0..len.div_ceil(part_bytes)).map(move |part| part * part_bytes);
         Ok(stream::iter(offsets)
             .map(move |offset| {
-                let (live, key, etag) = (live.clone(), key.clone(), etag.clone());
+                let (live, key, expected) = (live.clone(), key.clone(), expected.clone());
                 let wanted = part_bytes.min(len - offset);
                 super::upload::Task::spawn(runtime, async move {
-                    let chunks = live.read_range(key, etag, offset, wanted).await?;
+                    let chunks = live.read_range(key, expected, offset, wanted).await?;
                     let crc32c = chunks
                         .iter()
                         .fold(0, |crc32c, chunk| crc32c::crc32c_append(crc32c, chunk));
@@ -459,7 +487,9 @@ impl Live {
         let mut round = 1;
         loop {
             match self.download_once(&key, file, transfer, &mut counted).await {
-                Err(Error::Checksum { .. }) if round < DOWNLOAD_ROUNDS => round += 1,
+                Err(Error::Checksum { .. } | Error::Damaged { .. }) if round < DOWNLOAD_ROUNDS => {
+                    round += 1;
+                }
                 // The object was replaced meanwhile: download the new one.
                 Err(Error::Changed { .. }) if round < DOWNLOAD_ROUNDS => {
                     round += 1;
@@ -477,12 +507,15 @@ impl Live {
         transfer: &Transfer<'_>,
         counted: &mut u64,
     ) -> Result<Object> {
-        let Some(Head { mut object, .. }) = self.look(key).await? else {
+        let is_pinned = self.0.service.is_pinned();
+        let found = self.look(key).await?.map(|head| head.object);
+        let Some(mut object) = found else {
             return Err(Error::NotFound {
                 object: self.object(key),
                 op: "read",
             });
         };
+        let mut hash = ContentHash::of(&object).filter(|_| is_pinned);
         let damaged = |expected, found| Error::Checksum {
             object: self.object(key),
             what: "the object",
@@ -512,6 +545,9 @@ impl Live {
             if let Some(limiter) = transfer.limiter {
                 limiter.wait(part_len as u64).await;
             }
+            if let Some(hash) = &mut hash {
+                chunks.iter().for_each(|chunk| hash.update(chunk));
+            }
             write_chunks(&mut out, &chunks).map_err(|error| Error::io(file, "write", error))?;
             crc32c = crc32c::crc32c_combine(crc32c, part_crc32c, part_len);
             written += part_len as u64;
@@ -524,6 +560,10 @@ impl Live {
             && expected != crc32c
         {
             return Err(damaged(expected, crc32c));
+        }
+        if let Some(Err(why)) = hash.map(ContentHash::finish) {
+            let object = self.object(key);
+            return Err(Error::Damaged { object, why });
         }
         out.commit(Durability::Synced)?;
         object.crc32c = Some(crc32c);

@@ -42,6 +42,11 @@ pub(super) trait Service: Send + Sync {
         true
     }
 
+    /// Whether no object changes while the store is open, and its etag is a hash of its bytes.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
     /// Whether listings are in the order of names, so that one continues after the last name that arrived.
     fn lists_in_order(&self) -> bool {
         true
