@@ -109,6 +109,16 @@ def test_files_are_copied_as_they_are(hub: Hub, files: Files, tmp_path: pathlib.
     assert (tmp_path / "one.md").read_bytes() == files["README.md"]
 
 
+def test_a_copy_asks_for_no_file_twice(hub: Hub, files: Files, tmp_path: pathlib.Path) -> None:
+    hub.page = 1000
+    for _ in range(2):  # The second time the files are there, and none has a checksum that the Hub lists.
+        hub.asked.clear()
+        run("cp", "--recursive", "hf://datasets/me/pictures", tmp_path / "copy")
+        assert len([line for line in hub.asked if "/resolve/" in line]) == len(files)
+        assert len([line for line in hub.asked if "/paths-info/" in line]) <= 1
+    assert files_of(tmp_path / "copy") == files
+
+
 @pytest.mark.parametrize("is_large", [True, False])
 @pytest.mark.parametrize("change", ["other", "shorter", "longer"])
 def test_damaged_files_are_named(hub: Hub, files: Files, tmp_path: pathlib.Path, is_large: bool, change: str) -> None:

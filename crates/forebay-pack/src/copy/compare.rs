@@ -63,8 +63,10 @@ impl Comparison<'_> {
             }
         }
         // The source's stored checksum is needed if the destination's is known or can be computed from a local file.
+        // The Hugging Face Hub has none.
         if expected.is_none()
             && !is_local(self.source)
+            && self.source.location().scheme() != Some("hf")
             && (found.is_some() || is_local(self.target))
         {
             expected = self

@@ -72,7 +72,7 @@ impl Mover<'_> {
     }
 
     fn download(&self, object: &Object, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
-        let transfer = self.transfer(crc32c);
+        let transfer = self.transfer(crc32c).with_listed(Some(object));
         self.source
             .store()
             .download_file(&object.key, path, &transfer)

@@ -1,5 +1,6 @@
 //! Options of uploads and downloads.
 
+use super::Object;
 use crate::{Cancel, Limiter};
 use std::fmt;
 
@@ -33,6 +34,8 @@ pub struct Transfer<'a> {
     pub parallel: usize,
     /// A bandwidth limit that other transfers share.
     pub limiter: Option<&'a Limiter>,
+    /// The object to download, as a listing had it. Where objects never change, its metadata is not requested again.
+    pub listed: Option<&'a Object>,
 }
 
 impl<'a> Transfer<'a> {
@@ -45,6 +48,7 @@ impl<'a> Transfer<'a> {
             part_bytes: PART_BYTES,
             parallel: PARALLEL,
             limiter: None,
+            listed: None,
         }
     }
 
@@ -73,6 +77,13 @@ impl<'a> Transfer<'a> {
     #[must_use]
     pub fn with_parallel(mut self, parallel: usize) -> Self {
         self.parallel = parallel.max(1);
+        self
+    }
+
+    /// Sets the object to download, as a listing had it.
+    #[must_use]
+    pub fn with_listed(mut self, object: Option<&'a Object>) -> Self {
+        self.listed = object;
         self
     }
 

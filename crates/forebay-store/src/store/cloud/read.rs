@@ -508,7 +508,11 @@ impl Live {
         counted: &mut u64,
     ) -> Result<Object> {
         let is_pinned = self.0.service.is_pinned();
-        let found = self.look(key).await?.map(|head| head.object);
+        let listed = transfer.listed.filter(|_| is_pinned).cloned();
+        let found = match listed {
+            None => self.look(key).await?.map(|head| head.object),
+            listed => listed,
+        };
         let Some(mut object) = found else {
             return Err(Error::NotFound {
                 object: self.object(key),
