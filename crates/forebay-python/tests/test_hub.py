@@ -165,6 +165,15 @@ def test_an_index_stays_at_its_commit(hub: Hub, packed: dict[str, pathlib.Path],
         epoch(tmp_path / "index")
 
 
+@pytest.mark.parametrize(("access", "says"), [("gated", "the repository is gated"), ("private", "or it is private")])
+def test_files_without_access_are_not_called_damaged(hub: Hub, tmp_path: pathlib.Path, access: str, says: str) -> None:
+    run("index", "hf://datasets/me/pictures", "--output", tmp_path / "index")
+    hub.repositories["me/pictures"].access = access
+    done = forebay_command("verify", tmp_path / "index")
+    assert done.returncode == 1 and "damaged" not in done.stdout + done.stderr
+    assert says in done.stderr and "HF_TOKEN" in done.stderr
+
+
 def test_a_loader_reads_in_place(hub: Hub, packed: dict[str, pathlib.Path]) -> None:
     with pytest.warns(UserWarning, match="has no index"):
         found = epoch("hf://datasets/me/pictures@main")

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::{ShardCheck, VerifyFinding, VerifyObserver, VerifyOptions, VerifyReport};
 use crate::dataset::Sidecars;
@@ -18,7 +19,7 @@ use crate::storage::{LocalFiles, Storage};
 /// the manifest.
 ///
 /// # Errors
-/// If there is no readable manifest. All other problems are in the report.
+/// If there is no readable manifest, or no access to a file. All other problems are in the report.
 pub fn verify_dataset(
     root: impl AsRef<Path>,
     options: &VerifyOptions<'_>,
@@ -67,10 +68,22 @@ pub fn verify_dataset_in(
         .threads
         .or_else(|| std::thread::available_parallelism().ok())
         .map_or(1, NonZero::get);
-    let stopped = || options.stop.is_some_and(|stop| stop());
+    let no_access = OnceLock::new();
+    let stopped = || no_access.get().is_some() || options.stop.is_some_and(|stop| stop());
+    let options = &VerifyOptions {
+        stop: Some(&stopped),
+        ..*options
+    };
     let verified = map_parallel(&entries, threads, &stopped, |entry| {
-        verify_entry(&place, entry, options, observer)
+        let (verified, error) = verify_entry(&place, entry, options, observer);
+        if let Some(error) = error {
+            let _ = no_access.set(error);
+        }
+        verified
     });
+    if let Some(error) = no_access.into_inner() {
+        return Err(error);
+    }
     let mut report = VerifyReport {
         stopped: verified.iter().any(Option::is_none),
         ..VerifyReport::default()
@@ -105,7 +118,7 @@ fn verify_entry(
     entry: &ShardEntry,
     options: &VerifyOptions<'_>,
     observer: &VerifyObserver<'_>,
-) -> (VerifyReport, Option<SampleDigest>) {
+) -> ((VerifyReport, Option<SampleDigest>), Option<Error>) {
     let path = place.root.join(&entry.name);
     let mut check = ShardCheck::new(&path, place.storage, options, observer);
     check.want_blake3 = entry.blake3.is_some();
@@ -143,8 +156,8 @@ fn verify_entry(
             }
         }
     }
-    let samples = check.samples;
-    (check.finish(), samples)
+    let (samples, no_access) = (check.samples, check.no_access.take());
+    ((check.finish(), samples), no_access)
 }
 
 /// Compares the sample fingerprint of the manifest with the labels and keys in the indexes, unless

@@ -142,7 +142,10 @@ pub fn verify_shard_in(
         Err(Error::Io { .. }) if check.stopped() => {}
         other => other?,
     }
-    Ok(check.finish())
+    match check.no_access.take() {
+        Some(error) => Err(error),
+        None => Ok(check.finish()),
+    }
 }
 
 /// The verification of one shard in progress.
@@ -152,6 +155,9 @@ struct ShardCheck<'a> {
     options: &'a VerifyOptions<'a>,
     observer: &'a VerifyObserver<'a>,
     report: VerifyReport,
+    /// The error of a file that cannot be read for want of access, which says nothing about its bytes. It ends the
+    /// verification.
+    no_access: Option<Error>,
     /// CRC32C of the whole file, once it has been read.
     crc32c: Option<u32>,
     /// BLAKE3 of the whole file, if requested.
@@ -183,6 +189,7 @@ impl<'a> ShardCheck<'a> {
                 shards: 1,
                 ..VerifyReport::default()
             },
+            no_access: None,
             crc32c: None,
             blake3: None,
             want_blake3: false,
@@ -224,6 +231,11 @@ impl<'a> ShardCheck<'a> {
         {
             self.report.stopped = true;
             salvage.failure = Some(error);
+            return;
+        }
+        if is_no_access(&error) && !self.report.stopped {
+            self.report.stopped = true;
+            self.no_access = Some(error);
             return;
         }
         // A read error after a stop does not mean that the file is damaged.
@@ -356,6 +368,12 @@ impl<'a> ShardCheck<'a> {
             bytes,
         });
     }
+}
+
+/// Whether a file could not be read because its store, or the system, refused access or could not be reached.
+fn is_no_access(error: &Error) -> bool {
+    use std::io::ErrorKind::{NotConnected, PermissionDenied, TimedOut};
+    matches!(error, Error::Io { source, .. } if matches!(source.kind(), PermissionDenied | NotConnected | TimedOut))
 }
 
 /// Checks that the header of a file is zero-padded and belongs to this file. Readers that start

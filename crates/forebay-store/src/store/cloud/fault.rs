@@ -166,7 +166,7 @@ pub(super) const ENDLESS_LISTING: &str = "EndlessListing";
 const HUB_CODES: [(&str, ErrorKind, &str, &str); 5] = [
     (
         "RepoNotFound",
-        ErrorKind::Refused,
+        ErrorKind::Denied,
         "there is no such repository, or it is private",
         "check its name; for a private one set HF_TOKEN, or run `hf auth login`",
     ),
