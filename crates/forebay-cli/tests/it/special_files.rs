@@ -148,3 +148,32 @@ fn small_inputs_may_come_through_a_pipe() {
     let shown = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{shown}");
 }
+
+#[test]
+fn ls_names_the_entries_that_it_leaves_out() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("below")).unwrap();
+    for name in ["good", "below/more"] {
+        std::fs::write(dir.path().join(name), "x").unwrap();
+    }
+    fifo(&dir.path().join("pipe"));
+    std::os::unix::fs::symlink("nowhere", dir.path().join("below/broken")).unwrap();
+    for (args, expected) in [
+        (vec!["ls"], vec!["pipe"]),
+        (vec!["ls", "-r"], vec!["below/broken", "pipe"]),
+    ] {
+        let listed = run(args.into_iter().chain([text(dir.path())])).done();
+        let warnings = listed
+            .stderr
+            .lines()
+            .filter(|l| l.contains("is not listed"));
+        let mut named: Vec<&str> = warnings
+            .map(|line| expected.iter().find(|name| line.contains(*name)).unwrap())
+            .copied()
+            .collect();
+        named.sort_unstable();
+        assert_eq!(named, expected, "{}", listed.stderr);
+        assert!(listed.stdout.contains("good"), "{}", listed.stdout);
+        assert!(!listed.stdout.contains("pipe") && !listed.stdout.contains("broken"));
+    }
+}
