@@ -174,6 +174,18 @@ def test_files_without_access_are_not_called_damaged(hub: Hub, tmp_path: pathlib
     assert says in done.stderr and "HF_TOKEN" in done.stderr
 
 
+def test_commands_for_datasets_say_how_to_make_one(hub: Hub, tmp_path: pathlib.Path) -> None:
+    url = "hf://datasets/me/pictures"
+    for command, stream in (("doctor", "stdout"), ("advise", "stderr")):
+        done = forebay_command(command, url)
+        said = getattr(done, stream)
+        assert done.returncode == 1 and f"{url} has Parquet files, and no index" in said, said
+        assert f"`forebay index {url} --output DIR`" in said and f"`forebay {command} DIR`" in said
+    run("index", url, "--output", tmp_path / "index")
+    assert "42 records" in forebay_command("doctor", tmp_path / "index").stdout
+    assert "Advice for" in run("advise", tmp_path / "index", "--images-per-second", "100", "--run-time", "50ms")
+
+
 def test_a_loader_reads_in_place(hub: Hub, packed: dict[str, pathlib.Path]) -> None:
     with pytest.warns(UserWarning, match="has no index"):
         found = epoch("hf://datasets/me/pictures@main")

@@ -12,6 +12,7 @@ use forebay_cache::ReadOptions;
 use forebay_store::Location;
 
 use super::bench::prices;
+use super::record_source::needs_dataset;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::paint::printable;
@@ -85,7 +86,9 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         read: ReadOptions::new(args.store.options()),
         run_time: args.run_time,
     };
-    let found = advise(&place, &options)?;
+    let found = advise(&place, &options).map_err(|error| {
+        needs_dataset(&args.source, &options.read.store, "advise").unwrap_or_else(|| error.into())
+    })?;
     console.heading(format!("Advice for {}", printable(&place.to_string())));
     for advice in &found.advice {
         console.line(format!("  {:<8} {}", advice.topic, printable(&advice.text)));

@@ -9,6 +9,7 @@ use forebay_store::{Location, Object, Store, StoreOptions};
 
 use super::foreign_args::ForeignArgs;
 use crate::failure::Failure;
+use crate::input::show;
 
 /// Name of the file that lists the shards of a split, in formats with such a list.
 const INDEX: &str = "index.json";
@@ -82,6 +83,31 @@ pub(crate) fn foreign_source(
     input.split.clone_from(&foreign.split);
     input.features = foreign.records();
     Ok(Some((format, input)))
+}
+
+/// Returns the error of `command`, which needs a dataset, if SRC has files of another tool; `None` if it has none.
+pub(crate) fn needs_dataset(source: &Path, store: &StoreOptions, command: &str) -> Option<Failure> {
+    let foreign = ForeignArgs::default();
+    let found = foreign_source(&[source.to_path_buf()], None, &foreign, store);
+    let (format, _) = found.ok()??;
+    let place = show(source);
+    let (verb, what) = match format.is_read_in_place() {
+        true => (
+            "index",
+            "makes an index, and leaves the files where they are",
+        ),
+        false => ("convert", "copies its records"),
+    };
+    let to = if verb == "index" {
+        "--output DIR"
+    } else {
+        "DIR"
+    };
+    Some(
+        Failure::new(format!("{place} has {}, and no index", format.title())).hint(format!(
+            "`forebay {verb} {place} {to}` {what}; then `forebay {command} DIR`"
+        )),
+    )
 }
 
 /// Returns the names in a directory or prefix, and names in its subdirectories that identify a format. For a file, returns its

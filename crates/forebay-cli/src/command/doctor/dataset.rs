@@ -1,14 +1,16 @@
 //! Checks of the given dataset: its file system, whether it can be read, and whether it fits into the page cache.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_bench::cold::{FsClass, Mount};
 use forebay_cache::{ReadOptions, open_dataset};
 use forebay_server::memory_of_this_machine;
 use forebay_shard::{Dataset, ShardFormat};
-use forebay_store::{Location, Retry};
+use forebay_store::{Location, Retry, StoreOptions};
 
 use super::{Context, Finding, Target};
+use crate::command::record_source::needs_dataset;
 use crate::failure::Failure;
 use crate::quantity;
 
@@ -85,6 +87,8 @@ pub(super) fn dataset(context: &Context<'_>) -> Vec<Finding> {
             ))
         }
         Err(failure) => {
+            let source = Path::new(&location.to_string()).to_owned();
+            let failure = needs_dataset(&source, &options(context), "doctor").unwrap_or(failure);
             let remedy = failure
                 .hint_line()
                 .unwrap_or("forebay verify tells what is damaged");
@@ -93,10 +97,13 @@ pub(super) fn dataset(context: &Context<'_>) -> Vec<Finding> {
     }]
 }
 
-fn open(context: &Context<'_>, location: &Location) -> Result<Dataset, Failure> {
-    let store = context.store.options();
+fn options(context: &Context<'_>) -> StoreOptions {
     let retry = Retry::default().with_give_up_after(PATIENCE);
-    let options = ReadOptions::new(store.with_retry(retry));
+    context.store.options().with_retry(retry)
+}
+
+fn open(context: &Context<'_>, location: &Location) -> Result<Dataset, Failure> {
+    let options = ReadOptions::new(options(context));
     let dataset = open_dataset(location, &options)?;
     if let Ok(root) = location.local_path() {
         for entry in dataset
