@@ -148,6 +148,15 @@ def test_records_are_converted_as_from_a_directory(hub: Hub, packed: dict[str, p
     assert equal(epoch(tmp_path / "back"), epoch(packed["indexed"]))
 
 
+def test_names_and_revisions_may_have_dots(hub: Hub, files: Files, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    repository = hub.repositories["me/pictures.small"] = Repository()
+    repository.commit(files, "v1.0")
+    repository.commit({path.replace("data/", "data.v2/"): data for path, data in files.items()}, "v2.0")
+    for number, url in enumerate(("@v1.0", "@v2.0/data.v2")):
+        run("convert", f"hf://datasets/me/pictures.small{url}", tmp_path / str(number), "--format", "indexed")
+        assert equal(epoch(tmp_path / str(number)), epoch(packed["indexed"]))
+
+
 def test_an_index_stays_at_its_commit(hub: Hub, packed: dict[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     repository = hub.repositories["me/pictures"]
     first = repository.branches["main"]

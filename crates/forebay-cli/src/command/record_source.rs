@@ -114,12 +114,19 @@ pub(crate) fn needs_dataset(source: &Path, store: &StoreOptions, command: &str) 
 /// own name.
 fn names_at(location: &Location, store: &StoreOptions) -> Result<Vec<String>, Failure> {
     let Ok(path) = location.local_path() else {
-        let key = location.key().unwrap_or_default();
-        if key.contains('.') {
-            return Ok(vec![key.to_owned()]);
+        let name = match location.parent_and_name() {
+            Ok(Some((_, name))) => name,
+            // The root of a bucket, or a repository of the Hub, whose name and revision may have a dot in them.
+            _ => String::new(),
+        };
+        if RecordFormat::detect(&[&name]).is_some() {
+            return Ok(vec![name]);
         }
         let store = Store::open(location, store)?;
         let listing = store.list_dir("")?;
+        if name.contains('.') && listing.objects.is_empty() && listing.dirs.is_empty() {
+            return Ok(vec![name]);
+        }
         let keys = |objects: Vec<Object>| objects.into_iter().map(|object| object.key);
         let mut names: Vec<String> = keys(listing.objects).collect();
         let stores = listing.dirs.iter().filter(|name| name.ends_with(STORE));
