@@ -143,6 +143,9 @@ impl Compared<'_> {
     }
 }
 
+/// The coefficients of a pair, without the slot behind them.
+const COEFFICIENTS: usize = 128;
+
 /// Returns whether the first `blocks` blocks of the pairs are equal; `false` if there are too few.
 fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> bool {
     let (Some(a), Some(b)) = (a, b) else {
@@ -151,22 +154,19 @@ fn have_equal_blocks(a: Option<&[i16]>, b: Option<&[i16]>, blocks: usize) -> boo
     if a.len().min(b.len()) < blocks.div_ceil(2) * PAIR {
         return false;
     }
-    let (a, b) = (a.chunks(PAIR), b.chunks(PAIR));
-    let mut differ = 0;
-    for (pair, (a, b)) in a.zip(b).take(blocks.div_ceil(2)).enumerate() {
-        let (a, _) = a.as_chunks::<16>();
-        let (b, _) = b.as_chunks::<16>();
-        let mut lanes = [0; 16];
-        for (a, b) in a.iter().zip(b).take(8) {
-            for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
-                *lane |= a ^ b;
-            }
+    let mut pairs = a.chunks(PAIR).zip(b.chunks(PAIR)).take(blocks.div_ceil(2));
+    let whole = pairs.by_ref().take(blocks / 2);
+    for (a, b) in whole {
+        if a[..COEFFICIENTS] != b[..COEFFICIENTS] {
+            return false;
         }
-        // The last pair may contain only one block.
-        let used = if 2 * pair + 1 < blocks { 16 } else { SECOND };
-        differ |= lanes[..used].iter().fold(0, |all, lane| all | lane);
     }
-    differ == 0
+    // The last pair may contain only one block: the first half of each row.
+    pairs.all(|(a, b)| {
+        let (a, b) = (&a[..COEFFICIENTS], &b[..COEFFICIENTS]);
+        let mut rows = a.chunks(2 * SECOND).zip(b.chunks(2 * SECOND));
+        rows.all(|(a, b)| a[..SECOND] == b[..SECOND])
+    })
 }
 
 #[cfg(test)]
