@@ -117,6 +117,14 @@ fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(9) || status.code() == Some(137)
 }
 
+/// Every how many calls one is killed or fails: there are far more writes than other calls.
+fn step_of(call: &str) -> usize {
+    match call {
+        "write" if !forebay_rigs::is_full_test() => 5,
+        _ => 1,
+    }
+}
+
 #[test]
 fn killed_at_every_step_that_changes_the_disk() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,7 +154,7 @@ fn killed_at_every_step_that_changes_the_disk() {
             "rmdir",
             "fadvise64",
         ] {
-            for number in 1.. {
+            for number in (1..).step_by(step_of(call)) {
                 let dst = dir.path().join(format!("{format} {call} {number}"));
                 let front = strace(call, "signal=SIGKILL", number);
                 let status = victim(&front, &src, &dst).status().unwrap();
@@ -236,12 +244,7 @@ fn an_error_of_any_step_is_reported_and_a_rerun_recovers() {
         ("write", "ENOSPC"),
         ("mkdir", "EACCES"),
     ] {
-        // There are far more writes than other calls.
-        let step = match call {
-            "write" if !forebay_rigs::is_full_test() => 5,
-            _ => 1,
-        };
-        for number in (1..).step_by(step) {
+        for number in (1..).step_by(step_of(call)) {
             let dst = dir.path().join(format!("{call} {number}"));
             let front = strace(call, &format!("error={error}"), number);
             let status = victim(&front, &src, &dst).status().unwrap();

@@ -165,7 +165,13 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
 #[test]
 fn zeroed_64_kib_of_64_mib_lose_exactly_what_verify_lists() {
     let indexed = Codec::all().map(|codec| (ShardFormat::Indexed, codec));
-    for (format, codec) in std::iter::once((ShardFormat::TfRecord, Codec::NONE)).chain(indexed) {
+    let all_formats = std::iter::once((ShardFormat::TfRecord, Codec::NONE)).chain(indexed);
+    // The first three: records without a codec in both formats, and one codec.
+    let number = match forebay_rigs::is_full_test() {
+        true => usize::MAX,
+        false => 3,
+    };
+    for (format, codec) in all_formats.take(number) {
         let dir = tempfile::tempdir().unwrap();
         let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
         let path = large(&src, format, codec);
