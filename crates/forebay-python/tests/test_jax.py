@@ -9,6 +9,7 @@ import pytest
 
 import forebay
 import forebay.jax
+import map_functions
 from conftest import python
 from test_loader import SMALL, loader
 
@@ -53,6 +54,19 @@ def test_functions_and_a_device(source: str) -> None:
     with of(source, map_sample=lambda image, label: (image, label + 1)) as it, loader(source) as plain:
         for before, after in zip(plain, it, strict=True):
             assert np.asarray(after.labels).tolist() == (before.labels + 1).tolist()
+
+
+@pytest.mark.parametrize("options", [{"map_threads": 2}, {"map_workers": 2}])
+def test_functions_of_samples_beside_the_loop(source: str, options: dict[str, int]) -> None:
+    pytest.importorskip("jax")
+    kept: list[tuple[Any, Any]] = []
+    with of(source, map_sample=map_functions.half, **options) as it, loader(source) as plain:
+        for _ in range(2):
+            kept += zip(plain, it, strict=True)
+    for before, after in kept:
+        # All of them at the end: the memory of none was given to another batch.
+        assert (np.asarray(after.images) == before.images[:, ::2, ::2].astype(np.float32) / 255).all()
+        assert np.asarray(after.labels).tolist() == before.labels.tolist()
 
 
 def test_over_eight_devices(source: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import forebay
 import forebay.tf
+import map_functions
 from test_loader import SMALL, loader
 
 tf: Any = pytest.importorskip("tensorflow")
@@ -22,7 +23,7 @@ def of(source: Any, **options: Any) -> forebay.tf.Loader:
 
 @pytest.mark.parametrize("device", [None, "/CPU:0"])
 def test_tensors_of_each_batch(source: str, device: str | None) -> None:
-    kept = []
+    kept: list[tuple[Any, Any]] = []
     with loader(source, drop_last=False, pad_last=True) as plain, of(source, drop_last=False, device=device) as it:
         for _ in range(2):
             for before, after in zip(plain, it, strict=True):
@@ -44,6 +45,18 @@ def test_functions(source: str) -> None:
     with of(source, map_batch=half) as it, loader(source) as plain:
         for before, after in zip(plain, it, strict=True):
             assert (after["images"].numpy() == before.images[:, ::2, ::2]).all()
+
+
+@pytest.mark.parametrize("options", [{"map_threads": 2}, {"map_workers": 2}])
+def test_functions_of_samples_beside_the_loop(source: str, options: dict[str, int]) -> None:
+    kept: list[tuple[Any, Any]] = []
+    with of(source, map_sample=map_functions.half, **options) as it, loader(source) as plain:
+        for _ in range(2):
+            kept += zip(plain, it, strict=True)
+    gc.collect()
+    for before, after in kept:
+        assert (after.images.numpy() == before.images[:, ::2, ::2].astype(np.float32) / 255).all()
+        assert after.labels.numpy().tolist() == before.labels.tolist()
 
 
 @pytest.mark.parametrize("made", [False, True])
