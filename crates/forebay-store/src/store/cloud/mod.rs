@@ -12,6 +12,7 @@ mod exchange_log;
 mod fault;
 mod google;
 mod hub;
+mod list;
 mod open;
 mod read;
 mod run;
