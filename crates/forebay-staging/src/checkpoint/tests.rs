@@ -25,6 +25,15 @@ impl Rig {
         }
     }
 
+    /// Returns the staging areas of two machines, and their uploaders.
+    fn two_machines(&self) -> (Vec<PathBuf>, Vec<Uploader>) {
+        let areas = (0..2).map(|rank| self.dir.path().join(format!("fast{rank}")));
+        let areas: Vec<PathBuf> = areas.collect();
+        let uploader = |area| Uploader::open(UploaderOptions::new(area)).unwrap();
+        let uploaders = areas.iter().map(uploader).collect();
+        (areas, uploaders)
+    }
+
     fn area(&self) -> PathBuf {
         self.dir.path().join("fast")
     }
@@ -463,13 +472,7 @@ fn a_replaced_checkpoint_is_not_published_again() {
 #[test]
 fn a_late_rank_does_not_publish_a_replaced_attempt() {
     let rig = Rig::new();
-    let areas: Vec<PathBuf> = (0..2)
-        .map(|rank| rig.dir.path().join(format!("fast{rank}")))
-        .collect();
-    let buffers: Vec<Uploader> = areas
-        .iter()
-        .map(|area| Uploader::open(UploaderOptions::new(area)).unwrap())
-        .collect();
+    let (areas, buffers) = rig.two_machines();
     let save = |rank: u32, attempt: &str| {
         let request = Request {
             rank,
@@ -512,13 +515,7 @@ fn a_late_rank_does_not_publish_a_replaced_attempt() {
 #[test]
 fn a_failed_save_ends_with_a_later_complete_one() {
     let rig = Rig::new();
-    let areas: Vec<PathBuf> = (0..2)
-        .map(|rank| rig.dir.path().join(format!("fast{rank}")))
-        .collect();
-    let buffers: Vec<Uploader> = areas
-        .iter()
-        .map(|area| Uploader::open(UploaderOptions::new(area)).unwrap())
-        .collect();
+    let (areas, buffers) = rig.two_machines();
     let request = |rank: u32, attempt: &str| Request {
         rank,
         world_size: 2,
