@@ -1,6 +1,7 @@
 //! One binary for all tests of the public interface: linking costs more than compiling here.
 
 mod bad_input;
+// Another crate's tests use the rest of it.
 #[allow(dead_code)]
 #[path = "../../../forebay-monitor/tests/it/browser.rs"]
 mod browser;
