@@ -6,6 +6,7 @@
 //! | [`Moto`] | `moto_server`, if installed | conditions, open uploads, sizes of parts |
 //! | [`Azurite`] | Azurite, if installed | signatures, blocks, conditions |
 //! | [`Gcs`] | our own fake | generations, open uploads; it reports checksums |
+//! | [`WebHdfs`] | our own fake | redirects, standby nodes, conditions |
 //! | [`Web`] | our own static file server | ranges |
 //! | [`Scripted`] | responses that a test defines | the content of requests |
 //! | [`FaultProxy`] | a proxy in front of any of them | tolerance of faults |
@@ -24,6 +25,7 @@ mod proxy;
 mod s3;
 mod scripted;
 mod web;
+mod webhdfs;
 
 pub use azurite::Azurite;
 pub use corpus::replay_corpus;
@@ -34,6 +36,7 @@ pub use proxy::{Denied, Fault, FaultProxy, Plan};
 pub use s3::S3Server;
 pub use scripted::{Reply, Scripted};
 pub use web::Web;
+pub use webhdfs::{Form, WebHdfs};
 
 /// Whether whole series of tests run, as in `tools/test full`, and not a part of each.
 pub fn is_full_test() -> bool {
