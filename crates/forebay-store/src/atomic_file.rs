@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The suffix of temporary names, which start with a dot, so that no reader's glob finds them.
-const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
+pub(crate) const TEMPORARY_SUFFIX: &str = ".forebay-tmp";
 
 /// The longest name that is part of a temporary name. File systems have names of at most 255 bytes, and a process id, a number
 /// and the suffix are added.
@@ -350,7 +350,7 @@ pub fn clean_stale_tree(dir: &Path) -> Result<usize> {
     Ok(removed)
 }
 
-fn temporary_name(stem: &OsStr) -> OsString {
+pub(crate) fn temporary_name(stem: &OsStr) -> OsString {
     let mut temporary = OsString::from(".");
     temporary.push(stem);
     temporary.push(TEMPORARY_SUFFIX);

@@ -207,6 +207,7 @@ impl Location {
                 "that is a server's address, not a place that files can be read from or written to"
                     .to_owned()
             }
+            "hdfs" => "HDFS is reached over HTTP: webhdfs://HOST:9870/PATH, with the web address of its name node".to_owned(),
             other => format!("the scheme {other}:// is not known"),
         };
         Err(Error::Unsupported {
@@ -376,6 +377,7 @@ mod tests {
             "https://host:1/x",
             "forebay://h:1/name",
             "ftp://h/x",
+            "hdfs://h:8020/x",
             "abfss://container@account.dfs.core.windows.net/x",
         ] {
             let location = Location::parse(text).unwrap();

@@ -10,6 +10,7 @@ macro_rules! stores {
                 names: &["az", "abfs", "abfss"], is_bucket: true, account_names: &["abfs", "abfss"], store: Kind::azure
             },
             hub => Scheme { names: &["hf"], is_bucket: true, account_names: &[], store: Kind::hub },
+            webhdfs => Scheme { names: &["webhdfs", "swebhdfs"], is_bucket: true, account_names: &[], store: Kind::webhdfs },
             web => Scheme { names: &["http", "https"], is_bucket: false, account_names: &[], store: Kind::web },
         }
     };

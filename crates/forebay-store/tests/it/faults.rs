@@ -1,6 +1,6 @@
 //! Stores under faults: most tests have a fault-injecting proxy between the client and a real server.
 
-use forebay_rigs::{Azurite, BUCKET, Fault, FaultProxy, Gcs, Moto, Plan, S3Server};
+use forebay_rigs::{Azurite, BUCKET, Fault, FaultProxy, Form, Gcs, Moto, Plan, S3Server, WebHdfs};
 use forebay_store::{
     Cancel, Error, ErrorKind, Location, Put, Retry, Store, StoreOptions, Transfer,
 };
@@ -92,6 +92,19 @@ fn works(store: &Store, small: u64, large: u64) {
     });
     assert_eq!(store.list("small").unwrap().len() as u64, small);
     assert_eq!(store.list("large").unwrap().len() as u64, large);
+}
+
+#[test]
+fn webhdfs_with_a_tenth_of_all_requests_failing() {
+    let server = WebHdfs::start(Form::NameNode);
+    let data = FaultProxy::new(server.data_node(), 2, Plan::rough(0.1));
+    server.redirect_to(data.address());
+    let names = FaultProxy::new(server.address(), 1, Plan::rough(0.1));
+    let place = Location::parse(format!("webhdfs://{}/rough", names.address())).unwrap();
+    let options = StoreOptions::new().with_retry(patient());
+    works(&Store::open(&place, &options).unwrap(), 40, 4);
+    assert!(names.counts().len() >= 7, "{:?}", names.counts());
+    assert!(data.counts().len() >= 6, "{:?}", data.counts());
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod odd_names;
 mod permanent;
 mod redirects;
 mod stores;
+mod webhdfs;

@@ -119,7 +119,7 @@ pub(super) enum RetryPolicy {
 }
 
 /// Error codes that are transient although their HTTP status suggests otherwise.
-const PASSING_CODES: [&str; 8] = [
+const PASSING_CODES: [&str; 14] = [
     "RequestTimeout",
     "IncompleteBody",
     "BadDigest",
@@ -128,6 +128,13 @@ const PASSING_CODES: [&str; 8] = [
     "Md5Mismatch",
     "Crc64Mismatch",
     "ConditionalRequestConflict",
+    // Of Hadoop.
+    "SafeModeException",
+    "RetriableException",
+    "StandbyException",
+    "AlreadyBeingCreatedException",
+    "RecoveryInProgressException",
+    "ReplicaNotFoundException",
 ];
 /// Error codes that mean that the credentials, or the clock of this machine, are not accepted.
 const CREDENTIAL_CODES: [&str; 21] = [
@@ -160,10 +167,16 @@ const EXPIRED_CODES: [&str; 4] = [
     "TokenRefreshRequired",
     "RequestExpired",
 ];
+/// The codes by which Hadoop refuses a user.
+const HADOOP_DENIES: [&str; 3] = [
+    "AccessControlException",
+    "AuthorizationException",
+    "SecurityException",
+];
 /// The code that the log has for a listing whose pages repeat.
 pub(super) const ENDLESS_LISTING: &str = "EndlessListing";
-/// Error codes of the Hugging Face Hub and of `hub`, each with its cause and its remedy.
-const HUB_CODES: [(&str, ErrorKind, &str, &str); 5] = [
+/// Error codes of the Hugging Face Hub, of `hub` and of `webhdfs`, each with its cause and its remedy.
+const SERVICE_CODES: [(&str, ErrorKind, &str, &str); 7] = [
     (
         "RepoNotFound",
         ErrorKind::Denied,
@@ -193,6 +206,18 @@ const HUB_CODES: [(&str, ErrorKind, &str, &str); 5] = [
         ErrorKind::BadAnswer,
         "the answer is not that of a Hugging Face Hub",
         "check the endpoint: HF_ENDPOINT names it",
+    ),
+    (
+        "NoWebHdfs",
+        ErrorKind::BadAnswer,
+        "the answer is not that of WebHDFS",
+        "the host and port are those of a name node's web address, often port 9870, or of HttpFS, often 14000",
+    ),
+    (
+        "AuthenticationRequired",
+        ErrorKind::Denied,
+        "the cluster wants to know who you are, and a user's name is not enough",
+        "get a delegation token with `hdfs fetchdt`, and set WEBHDFS_DELEGATION_TOKEN to its URL form",
     ),
 ];
 /// Stores refuse requests whose time differs by more than 15 minutes from theirs. A difference of half of that is not caused
@@ -296,7 +321,7 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
     if code.is_some_and(|code| CREDENTIAL_CODES.contains(&code)) {
         return denied(seen);
     }
-    if let Some((_, kind, why, hint)) = HUB_CODES.iter().find(|row| code == Some(row.0)) {
+    if let Some((_, kind, why, hint)) = SERVICE_CODES.iter().find(|row| code == Some(row.0)) {
         return hinted(*kind, (*why).to_owned(), RetryPolicy::Never, Some(hint));
     }
     use object_store::Error as Store;
@@ -323,6 +348,8 @@ fn judge_error(error: &object_store::Error, seen: &Observation) -> RetryClass {
 
 fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
     match seen.status {
+        // Hadoop answers so to all kinds of failures.
+        Some(403) if is_hadoop(seen) => trouble(ErrorKind::Refused, said(seen), RetryPolicy::Never),
         Some(401 | 403) => denied(seen),
         Some(400) if clock_difference(seen).is_some() => denied(seen),
         Some(429 | 503) => trouble(ErrorKind::Throttled, said(seen), RetryPolicy::Slower),
@@ -347,6 +374,12 @@ fn judge_status(error: &object_store::Error, seen: &Observation) -> RetryClass {
     }
 }
 
+/// Whether the code is that of a failure in Hadoop other than of permissions.
+fn is_hadoop(seen: &Observation) -> bool {
+    let code = seen.code.as_deref().unwrap_or_default();
+    code.ends_with("Exception") && !HADOOP_DENIES.contains(&code)
+}
+
 /// The store refuses the credentials. A wrong clock has the same effect; the message names it if the response shows it.
 fn denied(seen: &Observation) -> RetryClass {
     let code = seen.code.as_deref().unwrap_or_default();
@@ -357,6 +390,8 @@ fn denied(seen: &Observation) -> RetryClass {
     } else if code == "RequestTimeTooSkewed" {
         "set the clock of this machine, for example with NTP; a request that waits 15 minutes behind a proxy meets \
          the same error"
+    } else if HADOOP_DENIES.contains(&code) {
+        "HADOOP_USER_NAME is the user that asks; its permissions are those of the file and of the directories above it"
     } else if EXPIRED_CODES.contains(&code) {
         "the credentials have expired: get new ones, set them, and run the same command again"
     } else {

@@ -102,9 +102,9 @@ impl Live {
     pub(super) async fn list_dir(self, prefix: String) -> Result<Listing> {
         self.refuse_web("list", &prefix)?;
         let below = self.name(&prefix)?;
-        // The Hub's pages have a timeout of their own.
-        let is_hub = self.0.service.is_read_only();
-        let operation = self.operation("list", &prefix, if is_hub { LISTING } else { 0 });
+        // The pages of listings without an order have a timeout of their own.
+        let in_order = self.0.service.lists_in_order();
+        let operation = self.operation("list", &prefix, if in_order { 0 } else { LISTING });
         let level = self
             .run(&operation, |_| {
                 let (store, below) = (self.store(), below.clone());

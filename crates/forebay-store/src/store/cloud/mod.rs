@@ -24,6 +24,7 @@ mod upload;
 mod uploads;
 mod watcher;
 mod web;
+mod webhdfs;
 mod write;
 
 #[cfg(any(test, feature = "fuzzing"))]

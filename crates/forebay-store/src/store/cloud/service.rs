@@ -1,4 +1,4 @@
-//! The trait of a service (S3, Google, Azure, the Hugging Face Hub, web): the differences between their protocols.
+//! The trait of a service (S3, Google, Azure, the Hugging Face Hub, WebHDFS, web): the differences between their protocols.
 
 use super::upload::Completion;
 use super::{Fault, Open};
@@ -6,6 +6,7 @@ use crate::Location;
 use object_store::ObjectStore;
 use object_store::client::HttpRequest;
 use object_store::multipart::MultipartStore;
+use object_store::path::Path as Name;
 use std::sync::Arc;
 
 /// The differences between services.
@@ -60,6 +61,16 @@ pub(super) trait Service: Send + Sync {
     /// Whether some servers of this protocol accept conditions and ignore them.
     fn may_ignore_conditions(&self) -> bool {
         false
+    }
+
+    /// Whether the parts of an upload are appended to a file, so that they are sent one after the other.
+    fn appends_parts(&self) -> bool {
+        false
+    }
+
+    /// The ids of the unfinished uploads of an object, if they are files; else `uploads_request` asks for them.
+    async fn unfinished(&self, _: &Name) -> std::result::Result<Option<Vec<String>>, Fault> {
+        Ok(None)
     }
 
     /// The request that lists open multipart uploads; `None` if the service has no such list.

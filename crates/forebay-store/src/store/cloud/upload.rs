@@ -169,7 +169,11 @@ impl Live {
                     sent
                 })
             });
-            let mut parts = stream::iter(parts).buffer_unordered(transfer.parallel.max(1));
+            let parallel = match self.0.service.appends_parts() {
+                true => 1,
+                false => transfer.parallel.max(1),
+            };
+            let mut parts = stream::iter(parts).buffer_unordered(parallel);
             loop {
                 match parts.try_next().await {
                     Ok(Some(part)) => {

@@ -11,6 +11,7 @@ use crate::Result;
 use object_store::client::{HttpClient, HttpRequest, HttpResponse};
 use object_store::path::Path as Name;
 use serde::Deserialize;
+use std::sync::Arc;
 
 /// The largest accepted page; 1,000 uploads, the usual maximum, take some 300 KB.
 const MOST_PAGE_BYTES: usize = 8 << 20;
@@ -40,6 +41,20 @@ struct Page {
 impl Live {
     pub(super) async fn abort_uploads_of(self, key: String) -> Result<()> {
         let name = self.name(&key)?;
+        let operation = self.operation("list the uploads of", &key, 0);
+        let files = self
+            .run(&operation, |_| {
+                let (open, name) = (Arc::clone(&self.0), name.clone());
+                async move { open.service.unfinished(&name).await }
+            })
+            .await
+            .map_err(|failed| failed.into_error(&operation))?;
+        if let Some(ids) = files {
+            for id in ids {
+                self.end_one(&key, name.clone(), id).await?;
+            }
+            return Ok(());
+        }
         for upload in self.open_uploads(&key, &name).await? {
             if upload.key == name.as_ref() {
                 self.end_one(&key, name.clone(), upload.upload_id).await?;

@@ -154,6 +154,7 @@ impl HttpService for Watcher {
             let header = |name| text(&parts.headers, name).map(str::to_owned);
             seen.code = between(&said, "<Code>", "</Code>")
                 .or_else(|| json_string(&said, "reason"))
+                .or_else(|| json_string(&said, "exception"))
                 .or_else(|| header("x-error-code"))
                 .map(|code| self.public(code));
             seen.message = between(&said, "<Message>", "</Message>")
