@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forebay_rigs::{Azurite, FaultProxy, Gcs, Moto, Plan, S3Server};
+use forebay_rigs::{Azurite, FaultProxy, Form, Gcs, Moto, Plan, S3Server, WebHdfs};
 
 use support::{Ran, forebay, images, run, text, tree};
 
@@ -269,6 +269,9 @@ fn each_kind_of_store_is_packed_into() {
         let reach = start.and("AZURE_STORAGE_ENDPOINT", server.url(), server.settings());
         kinds.push((reach, "az://bucket/a/set"));
     }
+    let hdfs = WebHdfs::start(Form::NameNode);
+    let on_hdfs = format!("{}/a/set", hdfs.url());
+    kinds.push((Reach::default(), &on_hdfs));
     for (reach, to) in kinds {
         let args = pack_to(to);
         let area = place.path("area");
@@ -291,9 +294,12 @@ fn datasets_go_from_each_kind_of_store_to_each() {
         reach = reach.and("AZURE_STORAGE_ENDPOINT", server.url(), server.settings());
     }
     let whole = place.path("whole");
+    let hdfs = WebHdfs::start(Form::NameNode);
+    let on_hdfs = format!("{}/data", hdfs.url());
     let kinds: Vec<&str> = [
         Some("s3://bucket"),
         Some("gs://bucket"),
+        Some(on_hdfs.as_str()),
         azurite.as_ref().map(|_| "az://bucket"),
     ]
     .into_iter()
