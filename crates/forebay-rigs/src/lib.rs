@@ -6,7 +6,8 @@
 //! | [`Moto`] | `moto_server`, if installed | conditions, open uploads, sizes of parts |
 //! | [`Azurite`] | Azurite, if installed | signatures, blocks, conditions |
 //! | [`Gcs`] | our own fake | generations, open uploads; it reports checksums |
-//! | [`WebHdfs`] | our own fake | redirects, standby nodes, conditions |
+//! | [`WebHdfs`] | our own fake | redirects, standby nodes, conditions; Hadoop's client is tested against it too |
+//! | [`Hadoop`] | Hadoop's own client, if installed | that [`WebHdfs`] is what Hadoop takes for HDFS |
 //! | [`Web`] | our own static file server | ranges |
 //! | [`Scripted`] | responses that a test defines | the content of requests |
 //! | [`FaultProxy`] | a proxy in front of any of them | tolerance of faults |
@@ -18,6 +19,7 @@ mod azurite;
 mod child;
 mod corpus;
 mod gcs;
+mod hadoop;
 mod http;
 mod link;
 mod moto;
@@ -30,6 +32,7 @@ mod webhdfs;
 pub use azurite::Azurite;
 pub use corpus::replay_corpus;
 pub use gcs::Gcs;
+pub use hadoop::Hadoop;
 pub use link::Link;
 pub use moto::Moto;
 pub use proxy::{Denied, Fault, FaultProxy, Plan};

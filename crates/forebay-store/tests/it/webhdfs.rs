@@ -1,7 +1,7 @@
 //! HDFS over HTTP.
 
 use crate::conformance::{self, noise};
-use forebay_rigs::{Form, Scripted, WebHdfs};
+use forebay_rigs::{Form, Hadoop, Scripted, WebHdfs};
 use forebay_store::{Cancel, Error, ErrorKind, Location, Put, Store, StoreOptions, Transfer};
 
 fn open(server: &WebHdfs, path: &str) -> Store {
@@ -201,4 +201,50 @@ fn a_part_that_broke_off_begins_the_upload_again() {
         .unwrap();
     assert!(store.get("a", 11_000_001).unwrap() == bytes);
     assert_eq!(server.files(), ["/x/a"]);
+}
+
+/// Files of Hadoop's own client are read here, and the other way round.
+#[test]
+fn files_are_exchanged_with_hadoops_client() {
+    let Some(hadoop) = Hadoop::find() else { return };
+    for form in [Form::NameNode, Form::Gateway] {
+        let server = WebHdfs::start(form);
+        let store = open(&server, "data");
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = noise(11_000_001, 8);
+        let local = dir.path().join("local");
+        std::fs::write(&local, &bytes).unwrap();
+        let local = local.to_str().unwrap();
+        let name = "a b/\u{fc}+&%=~.bin";
+        let path = format!("/data/{name}");
+        hadoop.run(&server.url(), &["-mkdir", "-p", "/data/a b"]);
+        hadoop.run(&server.url(), &["-put", local, &path]);
+        hadoop.run(&server.url(), &["-appendToFile", local, &path]);
+        let twice = [bytes.as_slice(), &bytes].concat();
+        conformance::check_reads(&store, name, &twice);
+        for n in 0..5 {
+            store
+                .put(&format!("many/{n}"), &bytes[..n], Put::IfAbsent)
+                .unwrap();
+        }
+        let cancel = Cancel::new();
+        let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
+        store.upload_file(name, local.as_ref(), &transfer).unwrap();
+        let back = dir.path().join("back");
+        hadoop.run(&server.url(), &["-get", &path, back.to_str().unwrap()]);
+        assert!(std::fs::read(back).unwrap() == bytes);
+        if form == Form::NameNode {
+            let listed = hadoop.run(&server.url(), &["-ls", "-R", "/data"]);
+            let sizes: Vec<&str> = listed
+                .lines()
+                .filter(|line| line.starts_with('-'))
+                .filter_map(|line| line.split_whitespace().nth(4))
+                .collect();
+            assert_eq!(sizes, ["11000001", "0", "1", "2", "3", "4"], "{listed}");
+        }
+        hadoop.run(&server.url(), &["-mv", "/data/many", "/data/other"]);
+        hadoop.run(&server.url(), &["-rm", "-skipTrash", "/data/other/4"]);
+        let left: Vec<String> = store.list("").unwrap().into_iter().map(|o| o.key).collect();
+        assert_eq!(left, [name, "other/0", "other/1", "other/2", "other/3"]);
+    }
 }
