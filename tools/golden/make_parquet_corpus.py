@@ -82,6 +82,30 @@ def types():
     pq.write_table(table, OUT / "types.parquet", compression="zstd", data_page_version="2.0", row_group_size=3)
 
 
+def nested():
+    """Lists of lists: empty, null, with nulls, of fixed lengths, and in structs, in two groups of rows."""
+    box = pa.list_(pa.float32(), 4)
+    part = pa.struct([("bbox", pa.list_(pa.float64())), ("category", pa.int64())])
+    table = pa.table(
+        {
+            "image": pa.array([png(n) for n in range(5)], pa.binary()),
+            "boxes": pa.array([[[0, 1, 2.5, 3], [4, 5, 6, 7]], [], None, [[8, 9, 10, 11]], [None]], pa.list_(box)),
+            "polygons": pa.array(
+                [[[[1, 2.25]], []], [[], [[3], [4, 5]]], None, [None, [None, [-0.5]]], [[[1e-3]]]],
+                pa.list_(pa.list_(pa.list_(pa.float64()))),
+            ),
+            "objects": pa.array(
+                [[{"bbox": [1, 2], "category": 3}, {"bbox": [], "category": 4}], [], None, [{"bbox": [5], "category": 6}], []],
+                pa.list_(part),
+            ),
+            "words": pa.array([[['a"\\', "é\n"], ["\x01"]], [[""]], None, [[]], [[None]]], pa.list_(pa.list_(pa.string()))),
+            "flags": pa.array([[[True], [False, None]], None, [], [[]], [[True]]], pa.list_(pa.list_(pa.bool_()))),
+            "big": pa.array([[[2**63 - 1, -(2**63)]], None, [], [[]], [[0]]], pa.list_(pa.list_(pa.int64()))),
+        }
+    )
+    pq.write_table(table, OUT / "nested.parquet", row_group_size=3)
+
+
 def images(name, rows=5, **options):
     table = pa.table(
         {
@@ -96,7 +120,7 @@ def refused():
     """Files that a reader refuses, and the reason in the name."""
     base = {"image": pa.array([png(0)], pa.binary())}
     columns = {
-        "list_of_lists": pa.array([[[1]]], pa.list_(pa.list_(pa.int64()))),
+        "bytes_in_lists": pa.array([[[b"x"]]], pa.list_(pa.list_(pa.binary()))),
         "decimal": pa.array([1], pa.decimal128(5, 2)),
         "timestamp": pa.array([1], pa.timestamp("us")),
     }
@@ -121,6 +145,15 @@ def flattened(column, value, prefix):
             yield from flattened(member.type, inner, f"{prefix}/{member.name}")
         return
     if value is None:
+        return
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
+        for number in range(column.value_type.num_fields):
+            member = column.value_type.field(number)
+            members = [part[member.name] for part in value]
+            yield from flattened(pa.list_(member.type), members, f"{prefix}/{member.name}")
+        return
+    if pa.types.is_list(column) and pa.types.is_nested(column.value_type):
+        yield prefix, ["bytes", [hexadecimal(json.dumps(value, separators=(",", ":"), ensure_ascii=False))]]
         return
     element = column.value_type if pa.types.is_list(column) or pa.types.is_dictionary(column) else column
     values = value if isinstance(value, list) else [value]
@@ -149,6 +182,7 @@ def main():
     OUT.mkdir(parents=True, exist_ok=True)
     hugging_face()
     types()
+    nested()
     images("snappy.parquet", compression="snappy", use_dictionary=False)
     images("gzip.parquet", compression="gzip")
     images("lz4.parquet", compression="lz4")

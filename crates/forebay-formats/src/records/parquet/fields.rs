@@ -2,8 +2,9 @@
 //!
 //! A leaf of the Parquet schema becomes one feature: numbers, text, bytes, or a list of them. The names of a struct and its
 //! member are joined by "/". A struct of `bytes` and `path`, the way Hugging Face's `datasets` stores images, becomes an image
-//! and its key. Lists of lists, maps, decimals, dates and times are not supported.
+//! and its key. Lists of lists become JSON. Maps, decimals, dates and times are not supported.
 
+use super::nested::MAX_LISTS;
 use crate::option_names::{DROP_FEATURE, IMAGE_FEATURE};
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
@@ -63,7 +64,16 @@ pub(super) struct Field {
     pub(super) max_definition: i16,
     /// The smallest definition level of an element of a list. An empty list has the level below.
     pub(super) list_definition: i16,
+    /// The definition level of the elements of each list that the leaf is in, from outside.
+    pub(super) lists: Vec<i16>,
     pub(super) descriptor: ColumnDescPtr,
+}
+
+impl Field {
+    /// Whether the leaf is a list of lists.
+    pub(super) fn is_nested(&self) -> bool {
+        self.lists.len() > 1
+    }
 }
 
 /// The features of the records of a file.
@@ -140,7 +150,8 @@ impl Fields {
             let feature = column
                 .as_ref()
                 .map_or_else(own, |column| column.feature.clone());
-            let is_stored_as_bytes = field.leaf_type == LeafType::Double && field.is_list;
+            let is_stored_as_bytes =
+                field.leaf_type == LeafType::Double && field.is_list && !field.is_nested();
             field.shape_feature = is_stored_as_bytes.then(|| format!("{feature}/shape"));
             field.used_as = Use::Feature(feature);
             columns.extend(column);
@@ -244,11 +255,11 @@ impl Fields {
             .collect()
     }
 
-    /// Returns the name, type and use of each column, which must be the same in all files.
-    fn kinds(&self) -> impl Iterator<Item = (&str, (LeafType, bool, &Use))> + Clone {
+    /// Returns the name, type, depth of lists and use of each column, which must be the same in all files.
+    fn kinds(&self) -> impl Iterator<Item = (&str, (LeafType, usize, &Use))> + Clone {
         let fields = self.fields.iter();
         fields.map(|field| {
-            let kind = (field.leaf_type, field.is_list, &field.used_as);
+            let kind = (field.leaf_type, field.lists.len(), &field.used_as);
             (field.name.as_str(), kind)
         })
     }
@@ -266,11 +277,12 @@ impl Fields {
 fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>, String> {
     let mut names = Vec::new();
     for column in file.schema_descr().root_schema().get_fields() {
-        leaf_names(column, column.name().to_owned(), &mut names);
+        leaf_names(column, column.name().to_owned(), (0, &[]), &mut names);
     }
     let mut fields = Vec::new();
-    for (leaf, descriptor) in file.schema_descr().columns().iter().enumerate() {
-        let name: &str = names.get(leaf).map_or("", String::as_str);
+    let leaves = file.schema_descr().columns().iter();
+    for (leaf, (descriptor, (name, lists))) in leaves.zip(names).enumerate() {
+        let name = name.as_str();
         let column = name.split('/').next().unwrap_or_default();
         if dropped.contains(name) || dropped.contains(column) {
             continue;
@@ -280,18 +292,23 @@ fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>,
                 "the column {name:?} is {what}, which no type of column holds: {DROP_FEATURE} {column} leaves it out"
             )
         };
-        if descriptor.max_rep_level() > 1 {
-            return Err(unsupported("a list of lists".to_owned()));
+        let leaf_type = leaf_type(descriptor).map_err(unsupported)?;
+        if lists.len() > MAX_LISTS {
+            return Err(unsupported(format!("in {} lists", lists.len())));
+        }
+        if lists.len() > 1 && leaf_type == LeafType::Bytes {
+            return Err(unsupported("a list of lists of bytes".to_owned()));
         }
         fields.push(Field {
             leaf,
-            leaf_type: leaf_type(descriptor).map_err(unsupported)?,
+            leaf_type,
             name: name.to_owned(),
             used_as: Use::Key,
             shape_feature: None,
-            is_list: descriptor.max_rep_level() == 1,
+            is_list: descriptor.max_rep_level() > 0,
             max_definition: descriptor.max_def_level(),
             list_definition: descriptor.repeated_ancestor_def_level(),
+            lists,
             descriptor: descriptor.clone(),
         });
     }
@@ -299,25 +316,46 @@ fn leaves(file: &FileMetaData, dropped: &BTreeSet<String>) -> Result<Vec<Field>,
 }
 
 /// Appends the names of the leaves below a type: the names of structs and members, without the groups in which Parquet wraps
-/// lists.
-fn leaf_names(column: &Type, name: String, names: &mut Vec<String>) {
+/// lists. Each has the definition levels of the elements of its lists. `above` is the definition level of the type's parent,
+/// and the lists that it is in.
+fn leaf_names(
+    column: &Type,
+    name: String,
+    above: (i16, &[i16]),
+    names: &mut Vec<(String, Vec<i16>)>,
+) {
+    let (definition, lists) = below(column, above);
     if column.is_primitive() {
-        names.push(name);
+        names.push((name, lists));
         return;
     }
     let info = column.get_basic_info();
     let is_list = info.converted_type() == ConvertedType::LIST
         || matches!(info.logical_type_ref(), Some(LogicalType::List));
+    let here = (definition, lists.as_slice());
     for member in column.get_fields() {
         let is_repeated = member.get_basic_info().has_repetition()
             && member.get_basic_info().repetition() == Repetition::REPEATED;
         match (is_list && is_repeated, member.is_group()) {
             (true, true) if member.get_fields().len() == 1 => {
-                leaf_names(&member.get_fields()[0], name.clone(), names);
+                let (definition, lists) = below(member, here);
+                let wrapped = &member.get_fields()[0];
+                leaf_names(wrapped, name.clone(), (definition, &lists), names);
             }
-            (true, _) => leaf_names(member, name.clone(), names),
-            (false, _) => leaf_names(member, format!("{name}/{}", member.name()), names),
+            (true, _) => leaf_names(member, name.clone(), here, names),
+            (false, _) => leaf_names(member, format!("{name}/{}", member.name()), here, names),
         }
+    }
+}
+
+/// The definition level of a type that is there, and the lists that it is in.
+fn below(column: &Type, (definition, lists): (i16, &[i16])) -> (i16, Vec<i16>) {
+    let info = column.get_basic_info();
+    let is_there = definition.saturating_add(1);
+    match info.has_repetition().then(|| info.repetition()) {
+        Some(Repetition::REPEATED) => (is_there, [lists, &[is_there]].concat()),
+        Some(Repetition::OPTIONAL) => (is_there, lists.to_vec()),
+        _ => (definition, lists.to_vec()),
     }
 }
 
@@ -367,6 +405,9 @@ fn column_type(field: &Field, is_class: bool) -> Option<ColumnType> {
         shape,
         number: NumberType::Float64,
     };
+    if field.is_nested() {
+        return Some(ColumnType::Json);
+    }
     match (field.leaf_type, field.is_list) {
         (LeafType::Bool | LeafType::Int | LeafType::Unsigned, false) => Some(ColumnType::Int),
         (LeafType::Bool | LeafType::Int | LeafType::Unsigned, true) if is_class => {

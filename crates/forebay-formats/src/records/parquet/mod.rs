@@ -10,6 +10,7 @@ mod footer;
 mod input;
 #[cfg(feature = "formats")]
 mod memory;
+mod nested;
 #[cfg(feature = "formats")]
 mod output;
 #[cfg(feature = "formats")]

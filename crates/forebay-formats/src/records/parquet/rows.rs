@@ -3,6 +3,7 @@
 use super::fields::{Field, Fields, LeafType, Use};
 use super::input::Input;
 use super::memory::{ColumnMemory, GroupMemory};
+use super::nested;
 use super::pages::{CountedPages, SeenPages};
 use crate::records::{SourceRecord, extents};
 use crate::sniff::check_image;
@@ -46,13 +47,17 @@ struct Leaf {
     value: usize,
     /// The values of the current row; `None` if it is null.
     row: Option<Range<usize>>,
+    /// The levels of the current row.
+    row_levels: Range<usize>,
     /// The doubles of the current row, in the encoding of records.
     doubles: Vec<u8>,
+    /// The nested lists of the current row.
+    json: Vec<u8>,
     /// The pages of the values, if the caller needs their locations.
     seen: Option<SeenPages>,
 }
 
-enum Values {
+pub(super) enum Values {
     Bool(Vec<bool>),
     Int32(Vec<i32>),
     Int64(Vec<i64>),
@@ -118,6 +123,10 @@ impl Rows {
                 "its values have {bytes} bytes: a record holds at most {MAX_RECORD_BYTES}"
             ));
         }
+        let leaves = self.leaves.iter_mut().zip(fields);
+        for (leaf, field) in leaves.filter(|(_, field)| field.is_nested()) {
+            leaf.assemble(field)?;
+        }
         let image = self.fields.image().map(|field| field.leaf);
         let mut builder = ExampleBuilder::new();
         for (leaf, field) in self.leaves.iter().zip(fields) {
@@ -150,6 +159,10 @@ impl Rows {
                     continue;
                 }
             };
+            if field.is_nested() {
+                builder.add_bytes(name, &leaf.json);
+                continue;
+            }
             match field.leaf_type {
                 LeafType::Bool | LeafType::Int | LeafType::Unsigned => {
                     let mut numbers = leaf.values.integers(row, field)?;
@@ -245,7 +258,9 @@ impl Leaf {
             level: 0,
             value: 0,
             row: None,
+            row_levels: 0..0,
             doubles: Vec::new(),
+            json: Vec::new(),
             seen,
         })
     }
@@ -326,11 +341,12 @@ impl Leaf {
             return self.check_end(field);
         }
         let first = self.definitions.get(self.level).copied().unwrap_or(0);
+        let first_level = self.level;
         loop {
             let definition = self.definitions.get(self.level).copied().unwrap_or(0);
             if definition == field.max_definition {
                 self.value += 1;
-            } else if definition >= field.list_definition {
+            } else if definition >= field.list_definition && !field.is_nested() {
                 return Err(ParquetError::General(format!(
                     "the column {:?} has a list with a null in it",
                     field.name
@@ -341,8 +357,28 @@ impl Leaf {
                 break;
             }
         }
-        self.row = (first >= field.list_definition - 1).then_some(start..self.value);
+        let is_there = field
+            .lists
+            .first()
+            .is_none_or(|elements| first >= elements - 1);
+        self.row = is_there.then_some(start..self.value);
+        self.row_levels = first_level..self.level;
         self.check_end(field)
+    }
+
+    /// Assembles the nested lists of the current row.
+    fn assemble(&mut self, field: &Field) -> Result<(), String> {
+        self.json.clear();
+        let Some(row) = self.row.clone() else {
+            return Ok(());
+        };
+        let definitions = self.definitions.get(self.row_levels.clone());
+        let repetitions = self.repetitions.get(self.row_levels.clone());
+        let levels = (
+            definitions.unwrap_or_default(),
+            repetitions.unwrap_or_default(),
+        );
+        nested::write_json(field, levels, &self.values, row, &mut self.json)
     }
 
     /// Estimates the bytes of the current row's values in a record.
@@ -350,12 +386,13 @@ impl Leaf {
         let Some(row) = self.row.clone() else {
             return 0;
         };
+        let brackets = 4 * self.row_levels.len() as u64;
         match &self.values {
             Values::Bytes(_) | Values::FixedBytes(_) => {
                 let lengths = self.values.bytes(row).map(|value| value.len() as u64);
-                lengths.fold(0, u64::saturating_add)
+                lengths.fold(brackets, u64::saturating_add)
             }
-            _ => 8 * row.len() as u64,
+            _ => 8 * row.len() as u64 + brackets,
         }
     }
 
@@ -431,7 +468,14 @@ impl Values {
         }
     }
 
-    fn integers(&self, row: Range<usize>, field: &Field) -> Result<Vec<i64>, String> {
+    pub(super) fn doubles(&self, row: Range<usize>) -> &[f64] {
+        match self {
+            Values::Double(values) => &values[row],
+            _ => &[],
+        }
+    }
+
+    pub(super) fn integers(&self, row: Range<usize>, field: &Field) -> Result<Vec<i64>, String> {
         let is_unsigned = field.leaf_type == LeafType::Unsigned;
         Ok(match self {
             Values::Bool(values) => values[row].iter().map(|&value| i64::from(value)).collect(),
@@ -455,14 +499,14 @@ impl Values {
         })
     }
 
-    fn floats(&self, row: Range<usize>) -> &[f32] {
+    pub(super) fn floats(&self, row: Range<usize>) -> &[f32] {
         match self {
             Values::Float(values) => &values[row],
             _ => &[],
         }
     }
 
-    fn bytes(&self, row: Range<usize>) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+    pub(super) fn bytes(&self, row: Range<usize>) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
             Values::Bytes(values) => Box::new(values[row].iter().map(ByteArray::data)),
             Values::FixedBytes(values) => Box::new(values[row].iter().map(|value| value.data())),

@@ -177,8 +177,8 @@ fn columns_and_classes_come_from_the_metadata() {
 fn columns_that_records_cannot_hold_are_named() {
     for (name, said) in [
         (
-            "refused_list_of_lists.parquet",
-            "\"list_of_lists\" is a list of lists",
+            "refused_bytes_in_lists.parquet",
+            "\"bytes_in_lists\" is a list of lists of bytes",
         ),
         (
             "refused_decimal.parquet",
