@@ -4,7 +4,6 @@
 //! member are joined by "/". A struct of `bytes` and `path`, the way Hugging Face's `datasets` stores images, becomes an image
 //! and its key. Lists of lists become JSON. Maps, decimals, dates and times are not supported.
 
-use super::nested::MAX_LISTS;
 use crate::option_names::{DROP_FEATURE, IMAGE_FEATURE};
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
@@ -20,6 +19,8 @@ use parquet::schema::types::{ColumnDescPtr, Type};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
+/// The most lists that a leaf may be in.
+const MAX_LISTS: usize = 8;
 /// The metadata entry in which `datasets` describes the columns.
 pub(super) const HUGGING_FACE: &str = "huggingface";
 /// The metadata entry with the [`Schema`] of files that Forebay wrote.

@@ -28,6 +28,7 @@ mod sink;
 pub(super) mod tests;
 #[cfg(feature = "formats")]
 mod thrift;
+mod values;
 
 use super::CreateSink;
 use super::{Format, FormatInfo, RecordInput, RecordSource};

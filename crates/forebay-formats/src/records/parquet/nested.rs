@@ -1,12 +1,9 @@
 //! Lists of lists as JSON text.
 
 use super::fields::{Field, LeafType};
-use super::rows::Values;
+use super::values::Values;
 use std::io::Write;
 use std::ops::Range;
-
-/// The most lists that a leaf may be in.
-pub(super) const MAX_LISTS: usize = 8;
 
 /// Appends the lists of a row as JSON. `levels` are the definition and repetition levels of its entries, `row` its values.
 pub(super) fn write_json(

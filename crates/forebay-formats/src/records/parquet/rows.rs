@@ -5,6 +5,7 @@ use super::input::Input;
 use super::memory::{ColumnMemory, GroupMemory};
 use super::nested;
 use super::pages::{CountedPages, SeenPages};
+use super::values::Values;
 use crate::records::{SourceRecord, extents};
 use crate::sniff::check_image;
 use forebay_shard::index::MAX_KEY_BYTES;
@@ -12,7 +13,7 @@ use forebay_shard::mapped::Extent;
 use forebay_shard::schema::LABEL;
 use forebay_shard::{ExampleBuilder, MAX_RECORD_BYTES};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
-use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
+use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::RowGroupMetaData;
 use std::ops::Range;
@@ -55,16 +56,6 @@ struct Leaf {
     json: Vec<u8>,
     /// The pages of the values, if the caller needs their locations.
     seen: Option<SeenPages>,
-}
-
-pub(super) enum Values {
-    Bool(Vec<bool>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Float(Vec<f32>),
-    Double(Vec<f64>),
-    Bytes(Vec<ByteArray>),
-    FixedBytes(Vec<FixedLenByteArray>),
 }
 
 impl Rows {
@@ -440,77 +431,5 @@ fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<usize> {
         ColumnReader::DoubleColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::ByteArrayColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::FixedLenByteArrayColumnReader(reader) => reader.skip_records(rows),
-    }
-}
-
-impl Values {
-    fn len(&self) -> usize {
-        match self {
-            Values::Bool(values) => values.len(),
-            Values::Int32(values) => values.len(),
-            Values::Int64(values) => values.len(),
-            Values::Float(values) => values.len(),
-            Values::Double(values) => values.len(),
-            Values::Bytes(values) => values.len(),
-            Values::FixedBytes(values) => values.len(),
-        }
-    }
-
-    fn clear(&mut self) {
-        match self {
-            Values::Bool(values) => values.clear(),
-            Values::Int32(values) => values.clear(),
-            Values::Int64(values) => values.clear(),
-            Values::Float(values) => values.clear(),
-            Values::Double(values) => values.clear(),
-            Values::Bytes(values) => values.clear(),
-            Values::FixedBytes(values) => values.clear(),
-        }
-    }
-
-    pub(super) fn doubles(&self, row: Range<usize>) -> &[f64] {
-        match self {
-            Values::Double(values) => &values[row],
-            _ => &[],
-        }
-    }
-
-    pub(super) fn integers(&self, row: Range<usize>, field: &Field) -> Result<Vec<i64>, String> {
-        let is_unsigned = field.leaf_type == LeafType::Unsigned;
-        Ok(match self {
-            Values::Bool(values) => values[row].iter().map(|&value| i64::from(value)).collect(),
-            Values::Int32(values) if is_unsigned => values[row]
-                .iter()
-                .map(|&value| i64::from(value as u32))
-                .collect(),
-            Values::Int32(values) => values[row].iter().map(|&value| i64::from(value)).collect(),
-            Values::Int64(values) => {
-                let values = &values[row];
-                if is_unsigned && let Some(value) = values.iter().find(|value| **value < 0) {
-                    let value = *value as u64;
-                    return Err(format!(
-                        "the column {:?} is {value}: integers of records end at 2^63 - 1",
-                        field.name
-                    ));
-                }
-                values.to_vec()
-            }
-            _ => Vec::new(),
-        })
-    }
-
-    pub(super) fn floats(&self, row: Range<usize>) -> &[f32] {
-        match self {
-            Values::Float(values) => &values[row],
-            _ => &[],
-        }
-    }
-
-    pub(super) fn bytes(&self, row: Range<usize>) -> Box<dyn Iterator<Item = &[u8]> + '_> {
-        match self {
-            Values::Bytes(values) => Box::new(values[row].iter().map(ByteArray::data)),
-            Values::FixedBytes(values) => Box::new(values[row].iter().map(|value| value.data())),
-            _ => Box::new(std::iter::empty()),
-        }
     }
 }
