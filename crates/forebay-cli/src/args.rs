@@ -62,8 +62,9 @@ const OPTION_VARIABLES: [&str; 8] = [
 ];
 
 /// Variables that the libraries read.
-const LIBRARY_VARIABLES: [&str; 8] = [
+const LIBRARY_VARIABLES: [&str; 9] = [
     "FOREBAY_PRICES",
+    "FOREBAY_SEEK_POINTS",
     "FOREBAY_SIMD",
     "FOREBAY_TLS_CA",
     "FOREBAY_TLS_CLIENT_CERT",

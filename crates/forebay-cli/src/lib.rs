@@ -16,6 +16,7 @@
 //! | `cache_args` | options of the cache for data from stores |
 //! | `staging_args` | options of the area where shards wait for their upload |
 //! | `store_args` | options for connecting to a store, for commands that take a location |
+//! | `seek_points` | the directory of learned seek points |
 //! | `quantity` | parses and formats sizes and durations |
 //! | `tfrecord_names` | recognizes names of TFRecord shards, and their splits |
 //! | `histogram`, `table`, `paint` | format results |
@@ -39,6 +40,7 @@ mod paint;
 mod progress;
 mod quantity;
 mod run;
+mod seek_points;
 mod staging_args;
 mod store_args;
 mod table;
@@ -48,3 +50,4 @@ pub use cached_index::{CachedIndex, cached_index};
 pub use input::why_no_dataset;
 pub use quantity::parse_size;
 pub use run::{command, main_from, run_with_events};
+pub use seek_points::share_seek_points;

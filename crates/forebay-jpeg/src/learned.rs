@@ -3,8 +3,8 @@
 //! A crop without seek points reads all codes above it, so it passes the starts of rows anyway.
 //! Recording them costs little, and later crops start at the last known row. The points are those of
 //! [`SeekPointBuilder`](crate::SeekPointBuilder), but only the first ones: those down to the lowest
-//! row so far. They stay in memory, and the decoder is their only source, so they need no checksum of
-//! their own: only one that tells whether the JPEG is the same.
+//! row so far. The decoder is their only source, so they need no checksum of their own: only one that
+//! tells whether the JPEG is the same.
 
 use std::cell::{Cell, OnceCell};
 
@@ -30,12 +30,23 @@ impl<'a> From<Option<&'a [u8]>> for SeekPoints<'a> {
     }
 }
 
-/// Seek points that decodes of one JPEG recorded: those of its first rows. They exist only in
-/// memory; [`Learning`] makes and uses them.
+/// Seek points that decodes of one JPEG recorded: those of its first rows. [`Learning`] makes and
+/// uses them. A program that saves them has to detect damage: wrong points lead to wrong pixels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedPoints(Box<[u8]>);
 
 impl LearnedPoints {
+    /// Takes what [`as_bytes`](Self::as_bytes) returned; `None` for bytes that cannot be points.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let is_sound = bytes.len() >= HEAD && bytes[10] > 0;
+        is_sound.then(|| Self(bytes.into()))
+    }
+
+    /// Returns the points as bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Returns the size in bytes of the memory block that holds the points.
     pub fn memory_bytes(&self) -> usize {
         self.0.len()

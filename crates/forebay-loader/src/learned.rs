@@ -3,14 +3,19 @@
 //! Nothing is evicted: an epoch takes each record once, so no record is needed sooner than another.
 //! When the limit is reached, records that have points keep them, and others get none.
 
+mod files;
+
+pub use files::share_learned_seek_points;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use forebay_image::LearnedPoints;
 use forebay_shard::Split;
 
 use crate::stats::LearnedStats;
+use files::Files;
 
 /// Default of [`Options::learn_seek_points`](crate::Options::learn_seek_points).
 pub(crate) const DEFAULT_BYTES: u64 = 128 << 20;
@@ -18,30 +23,49 @@ pub(crate) const DEFAULT_BYTES: u64 = 128 << 20;
 /// Number of maps with a lock of their own.
 const PARTS: usize = 64;
 
+/// Number of records without points after which those of other processes are looked for.
+const SYNC_AFTER: u64 = 256;
+
 type Part = HashMap<u64, LearnedPoints>;
 
 /// The seek points that the loaders of a split have learned. All loaders of a process that read the
-/// same split share them, and the last owner frees them: a loader, or a program that keeps this.
+/// same split share them, and the last owner frees them: a loader, or a program that keeps this. Other processes may share
+/// them too: see [`share_learned_seek_points`].
 #[derive(Debug)]
 pub struct LearnedSeekPoints {
     parts: [Mutex<Part>; PARTS],
     images: AtomicU64,
     bytes: AtomicU64,
     is_full: AtomicBool,
+    /// Records without points that were asked for.
+    misses: AtomicU64,
+    /// The latest epoch, and 1.
+    epoch: AtomicU64,
+    /// Entries of points that `files` does not have yet.
+    unsaved: Mutex<Vec<u8>>,
+    files: Option<Mutex<Files>>,
 }
 
 impl Default for LearnedSeekPoints {
     fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl LearnedSeekPoints {
+    fn new(files: Option<Files>) -> Self {
         LearnedSeekPoints {
             parts: std::array::from_fn(|_| Mutex::default()),
             images: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
+            misses: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            unsaved: Mutex::default(),
+            files: files.map(Mutex::new),
         }
     }
-}
 
-impl LearnedSeekPoints {
     /// Returns the seek points that loaders of this split in this process share.
     #[must_use]
     pub fn of(split: &Split) -> Arc<Self> {
@@ -62,7 +86,7 @@ impl LearnedSeekPoints {
             .entry((fingerprint.to_owned(), split.to_owned()))
             .or_default();
         points.upgrade().unwrap_or_else(|| {
-            let new = Arc::default();
+            let new = Arc::new(Self::new(Files::open(fingerprint, split)));
             *points = Arc::downgrade(&new);
             new
         })
@@ -74,8 +98,37 @@ impl LearnedSeekPoints {
     }
 
     /// Returns a copy of the points of a record, so that no lock is held while it is decoded.
-    pub(crate) fn get(&self, record: u64) -> Option<LearnedPoints> {
-        self.part(record).get(&record).cloned()
+    pub(crate) fn get(&self, record: u64, epoch: u64, limit: u64) -> Option<LearnedPoints> {
+        let ordering = Ordering::Relaxed;
+        if self.epoch.fetch_max(epoch + 1, ordering) <= epoch {
+            self.sync(limit);
+        }
+        let found = self.part(record).get(&record).cloned();
+        if found.is_none() && (self.misses.fetch_add(1, ordering) + 1).is_multiple_of(SYNC_AFTER) {
+            self.sync(limit);
+        }
+        found
+    }
+
+    fn unsaved(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.unsaved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Exchanges points with other processes, unless another thread does so at the moment.
+    fn sync(&self, limit: u64) {
+        let Some(files) = &self.files else {
+            return;
+        };
+        let mut files = match files.try_lock() {
+            Ok(files) => files,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        files.load(limit.saturating_mul(2), |record, points| {
+            self.insert(record, points, limit);
+        });
+        let unsaved = std::mem::take(&mut *self.unsaved());
+        files.save(&unsaved);
     }
 
     /// Returns whether points of another record were refused, because of the limit.
@@ -85,11 +138,21 @@ impl LearnedSeekPoints {
 
     /// Keeps the points of a record, unless better ones are known or the memory would exceed `limit`.
     pub(crate) fn keep(&self, record: u64, points: LearnedPoints, limit: u64) {
+        let saved = self.files.as_ref().map(|_| points.clone());
+        if self.insert(record, points, limit)
+            && let Some(points) = saved
+        {
+            files::encode(record, &points, &mut self.unsaved());
+        }
+    }
+
+    /// Does the work of [`keep`](Self::keep) in this process; returns whether the points were kept.
+    fn insert(&self, record: u64, points: LearnedPoints, limit: u64) -> bool {
         let mut part = self.part(record);
         let old = part.get(&record);
         // Several threads may have decoded the record at the same time.
         if old.is_some_and(|old| !points.replaces(old)) {
-            return;
+            return false;
         }
         let capacity = match part.capacity() {
             capacity if old.is_some() || part.len() < capacity => capacity,
@@ -101,17 +164,18 @@ impl LearnedSeekPoints {
         let ordering = Ordering::Relaxed;
         if self.bytes.fetch_update(ordering, ordering, room).is_err() {
             self.is_full.store(true, ordering);
-            return;
+            return false;
         }
         // `insert` would make room in the table even for a record that is there.
         if let Some(old) = part.get_mut(&record) {
             *old = points;
-            return;
+            return true;
         }
         let more = capacity - part.len();
         part.reserve(more);
         part.insert(record, points);
         self.images.fetch_add(1, ordering);
+        true
     }
 
     /// Returns the counters, with the number of samples that used points.
@@ -121,6 +185,20 @@ impl LearnedSeekPoints {
             images: self.images.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             is_full: self.is_full(),
+        }
+    }
+}
+
+impl Drop for LearnedSeekPoints {
+    /// Saves what no other process has yet.
+    fn drop(&mut self) {
+        if let Some(files) = &mut self.files {
+            let files = files.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let unsaved = self
+                .unsaved
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            files.save(unsaved);
         }
     }
 }
@@ -171,6 +249,113 @@ mod tests {
             .apply(&mut decoder, encoded, seed, &output, &mut out)
             .unwrap();
         learning.into_learned().unwrap()
+    }
+
+    /// The points of a process of its own.
+    fn process(dir: &std::path::Path) -> LearnedSeekPoints {
+        LearnedSeekPoints::new(Files::at(dir, dir.join("0123456789abcdef")).ok())
+    }
+
+    const LIMIT: u64 = 1 << 20;
+
+    #[test]
+    fn processes_share_points_by_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (process(dir.path()), process(dir.path()));
+        let (few, many) = (learn(300), learn(900));
+        assert!(many.replaces(&few));
+        assert_eq!(first.get(1, 0, LIMIT), None);
+        first.keep(1, few.clone(), LIMIT);
+        second.keep(2, few.clone(), LIMIT);
+        // A new epoch begins with what others have saved; the second process had nothing to find in its first.
+        assert_eq!(first.get(2, 1, LIMIT), None);
+        assert_eq!(second.get(1, 1, LIMIT), Some(few.clone()));
+        assert_eq!(first.get(2, 2, LIMIT), Some(few.clone()));
+        // Within an epoch they are found after some records that are not known.
+        first.keep(1, many.clone(), LIMIT);
+        first.sync(LIMIT);
+        assert_eq!(second.get(1, 1, LIMIT), Some(few.clone()));
+        for record in 10..10 + SYNC_AFTER {
+            second.get(record, 1, LIMIT);
+        }
+        assert_eq!(second.get(1, 1, LIMIT), Some(many.clone()));
+        // What was not saved yet is saved at the end.
+        second.keep(3, many.clone(), LIMIT);
+        drop(second);
+        let later = process(dir.path());
+        assert_eq!(later.get(3, 0, LIMIT), Some(many.clone()));
+        assert_eq!(later.stats(0).images, 3);
+    }
+
+    #[test]
+    fn files_are_read_up_to_the_first_damaged_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, points) = (process(dir.path()), learn(300));
+        for record in 0..10 {
+            first.keep(record, points.clone(), LIMIT);
+        }
+        first.sync(LIMIT);
+        let split = dir.path().join("0123456789abcdef");
+        let file = std::fs::read_dir(&split).unwrap().next().unwrap();
+        let file = file.unwrap().path();
+        let whole = std::fs::read(&file).unwrap();
+        let found = |bytes: &[u8]| {
+            std::fs::write(&file, bytes).unwrap();
+            let other = process(dir.path());
+            other.get(0, 0, LIMIT);
+            other.stats(0).images
+        };
+        assert_eq!(found(&whole), 10);
+        let entry = (whole.len() - 8) / 10;
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            let before = at.checked_sub(8).map_or(0, |at| at / entry);
+            assert_eq!(found(&damaged), before as u64, "{at}");
+            assert_eq!(found(&whole[..at]), before as u64, "{at}");
+        }
+        // An entry that was incomplete is read when it is whole.
+        std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
+        let other = process(dir.path());
+        other.get(0, 0, LIMIT);
+        assert_eq!(other.stats(0).images, 9);
+        std::fs::write(&file, &whole).unwrap();
+        other.get(0, 1, LIMIT);
+        assert_eq!(other.stats(0).images, 10);
+    }
+
+    #[test]
+    fn files_are_bounded_and_removed_when_unused() {
+        let dir = tempfile::tempdir().unwrap();
+        let bytes = || {
+            let files = std::fs::read_dir(dir.path().join("0123456789abcdef")).unwrap();
+            files
+                .map(|file| file.unwrap().metadata().unwrap().len())
+                .sum::<u64>()
+        };
+        let points = learn(300);
+        for _ in 0..20 {
+            let one = process(dir.path());
+            for record in 0..100 {
+                one.keep(record, points.clone(), 20_000);
+            }
+            one.get(0, 0, 20_000);
+        }
+        assert!((10_000..=40_000).contains(&bytes()), "{}", bytes());
+        // A file that is not a directory of points stays; so does one that others use.
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(40 * 86_400);
+        for name in ["aaaaaaaaaaaaaaaa", "something else"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            let opened = std::fs::File::open(dir.path().join(name)).unwrap();
+            opened.set_modified(old).unwrap();
+        }
+        drop(process(dir.path()));
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["0123456789abcdef", "something else"]);
     }
 
     #[test]

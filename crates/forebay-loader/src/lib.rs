@@ -90,7 +90,7 @@ pub use forebay_options::{
     Transforms, WeightsSpec,
 };
 pub use forebay_shard::{self as shard, Dataset, Split};
-pub use learned::LearnedSeekPoints;
+pub use learned::{LearnedSeekPoints, share_learned_seek_points};
 pub use loader::{EpochBatches, Loader, Monitor};
 pub use mix::{Mix, MixLabels};
 pub use options::{DEFAULT_MEMORY_BYTES, Options};

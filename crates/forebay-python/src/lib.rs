@@ -47,6 +47,7 @@ fn log_long_waits() {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     log_long_waits();
+    forebay_cli::share_seek_points();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<array::Array>()?;
     module.add_class::<batch::PyBatch>()?;

@@ -25,6 +25,9 @@ import pytest
 if importlib.util.find_spec("tensorflow") is None:
     os.environ.setdefault("KERAS_BACKEND", "jax")
 
+# No files in the user's cache.
+os.environ["FOREBAY_SEEK_POINTS"] = "none"
+
 CLASSES = ["n01440764", "n01443537", "n02084071"]
 IMAGES_PER_CLASS = 14
 

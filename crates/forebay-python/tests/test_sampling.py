@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import forebay
-from conftest import CLASSES, IMAGES_PER_CLASS
+from conftest import CLASSES, IMAGES_PER_CLASS, python
 
 TOTAL = len(CLASSES) * IMAGES_PER_CLASS
 EVAL = forebay.EvalTransform(24, resize=32)
@@ -149,6 +149,39 @@ def test_learned_seek_points_change_nothing(dataset: pathlib.Path) -> None:
         learned = on.stats()["learned_seek_points"]
         assert learned is not None and not learned["full"]
         assert learned["bytes"] <= 1 << 20 and learned["images"] <= TOTAL
+
+
+LEARNS = """
+import hashlib, sys, forebay, numpy as np
+source, first, pixels = sys.argv[1], int(sys.argv[2]), hashlib.sha256()
+options = dict(batch_size=2, transform=forebay.TrainTransform(16), indices=range(first, first + 10))
+with forebay.Loader(source, **options) as loader:
+    for _ in range(3):
+        for batch in loader:
+            pixels.update(np.asarray(batch.images))
+    print(loader.stats()["learned_seek_points"]["images"], pixels.hexdigest())
+"""
+
+
+def test_processes_and_later_runs_share_learned_points(tmp_path: pathlib.Path) -> None:
+    large = pathlib.Path(__file__).parents[3] / "testdata/formats/large-420.jpg"
+    (tmp_path / "images/one").mkdir(parents=True)
+    for number in range(20):
+        shutil.copy(large, tmp_path / f"images/one/{number}.jpg")
+    forebay.pack(tmp_path / "images", tmp_path / "set", seek_points="off")
+
+    def run(first: int, points: str) -> list[str]:
+        environment = {"FOREBAY_SEEK_POINTS": points}
+        done = python(LEARNS, os.fspath(tmp_path / "set"), str(first), environment=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    shared = os.fspath(tmp_path / "points")
+    (images, pixels), (_, others) = run(0, "none"), run(10, "none")
+    assert images == "10"
+    assert run(0, shared) == ["10", pixels]
+    assert run(10, shared) == ["20", others]
+    assert run(0, shared) == ["20", pixels]
 
 
 def test_damaged_samples_are_replaced(dataset: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -105,16 +105,18 @@ impl AreaOptions {
 /// Returns `$FOREBAY_STAGING`, else `forebay/stage` in `$XDG_CACHE_HOME`, else in `~/.cache`; `None` if `$HOME` is not set.
 /// Unlike the temporary directory, these are not emptied at a reboot.
 pub fn lasting_dir() -> Option<PathBuf> {
-    let variable = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    variable(STAGING_VARIABLE).or_else(|| {
-        let cache = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
-        let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
-        Some(cache.join(BELOW_CACHE))
-    })
+    variable(STAGING_VARIABLE).or_else(|| Some(user_cache()?.join(BELOW_CACHE)))
+}
+
+/// Returns `$XDG_CACHE_HOME`, else `~/.cache`; `None` if `$HOME` is not set.
+pub fn user_cache() -> Option<PathBuf> {
+    let cache = variable("XDG_CACHE_HOME").filter(|dir| dir.is_absolute());
+    cache.or_else(|| Some(variable("HOME")?.join(".cache")))
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
+    Some(PathBuf::from(value))
 }
 
 /// A file to be uploaded.

@@ -292,7 +292,8 @@ fn learn<'v>(
     out: &mut [u8],
     values: &'v [Option<ColumnValue<'_>>],
 ) -> std::result::Result<(Timing, Tracking<'v>), ImageError> {
-    let known = learned.get(seed.sample);
+    let limit = shared.options.learn_seek_points;
+    let known = learned.get(seed.sample, seed.epoch, limit);
     if known.is_none() && learned.is_full() {
         return transform(shared, decoder, encoded, seed, out, values);
     }
@@ -307,7 +308,7 @@ fn learn<'v>(
         shared.telemetry.used_learned();
     }
     if let Some(points) = learning.into_learned() {
-        learned.keep(seed.sample, points, shared.options.learn_seek_points);
+        learned.keep(seed.sample, points, limit);
     }
     Ok(transformed)
 }

@@ -154,6 +154,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     for warning in decided.warnings() {
         console.warning(warning);
     }
+    crate::share_seek_points();
     let observer = log::printer(console, decided.log_format);
     let (server, entries) = decided.server(observer)?;
     if dry_run {

@@ -15,6 +15,8 @@ pub fn forebay() -> Command {
             command.env_remove(name);
         }
     }
+    // No files in the user's cache.
+    command.env("FOREBAY_SEEK_POINTS", "none");
     command.env_remove("NO_COLOR").stdin(Stdio::null());
     command
 }

@@ -68,6 +68,39 @@ fn check_points(jpeg: &[u8], learned: &LearnedPoints) {
 }
 
 #[test]
+fn points_with_any_bytes_do_no_harm() {
+    let mut decoder = JpegDecoder::default();
+    let mut numbers = Numbers(5);
+    assert_eq!(LearnedPoints::from_bytes(&[1; 10]), None);
+    for (width, height) in [(97, 64), (203, 311), (33, 700)] {
+        let jpeg = encode(PLAIN, width, height);
+        let (_, learned, _) = learn(&mut decoder, &jpeg, &ImagePart::default(), None);
+        let learned = learned.unwrap();
+        assert_eq!(
+            LearnedPoints::from_bytes(learned.as_bytes()),
+            Some(learned.clone())
+        );
+        for _ in 0..2000 {
+            let mut bytes = learned.as_bytes().to_vec();
+            for _ in 0..=numbers.below(3) {
+                // The first bytes tell which JPEG it is.
+                let at = 8 + numbers.below(bytes.len() - 8);
+                bytes[at] = numbers.below(256) as u8;
+            }
+            bytes.truncate(bytes.len() - numbers.below(2) * numbers.below(20));
+            if let Some(wrong) = LearnedPoints::from_bytes(&bytes) {
+                let part = random_part(&mut numbers, width, height);
+                let (image, ..) = learn(&mut decoder, &jpeg, &part, Some(&wrong));
+                let plain = decoder.decode_part(&jpeg, &part).unwrap();
+                if let Ok(image) = image {
+                    assert_eq!((image.width, image.height), (plain.width, plain.height));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn crops_of_several_epochs_equal_those_without_points() {
     let mut decoder = JpegDecoder::default();
     let mut numbers = Numbers(3);
