@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
 use forebay_wire::Token;
 use forebay_wire::token;
 use forebay_wire::transport::tls::{ServerConfig, ServerTls};
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
 
 use crate::error::{Error, Result};
 use crate::reloadable::{Change, Reloadable};
@@ -144,7 +144,7 @@ impl Access {
         // Compares with every entry, so that the time taken reveals nothing. A token on several
         // lines has the names of all of them.
         for entry in self.fixed.iter().chain(listed.iter()) {
-            if verify_slices_are_equal(&shown, &entry.digest).is_ok() {
+            if bool::from(shown.ct_eq(&entry.digest)) {
                 found = Some(match (found, &entry.scope) {
                     (Some(Scope::Names(a)), Scope::Names(b)) => {
                         Scope::Names(a.iter().chain(b.iter()).cloned().collect())

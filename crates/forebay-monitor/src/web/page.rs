@@ -74,6 +74,6 @@ impl Page {
 }
 
 fn sha256(text: &str) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     STANDARD.encode(digest)
 }

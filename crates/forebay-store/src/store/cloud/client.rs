@@ -369,6 +369,8 @@ fn client_builder(
     resolver: Resolver,
 ) -> object_store::Result<reqwest::ClientBuilder> {
     use ClientConfigKey as Key;
+    // Fails if the process has a provider, which is used then.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = reqwest::Client::builder()
         .redirect(Policy::none())
         .referer(false)

@@ -1,7 +1,7 @@
 //! The hashes that the Hugging Face Hub lists for its files: the SHA-256 of large files, and Git's SHA-1 of others.
 
 use crate::store::Object;
-use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
+use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 use std::fmt::Write as _;
 
 /// The hash of a file that is read from its beginning to its end, and the listed one.

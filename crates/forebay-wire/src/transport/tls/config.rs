@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -92,8 +92,8 @@ pub struct ClientTls {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
-    use aws_lc_rs::cipher_suite as suites;
+    let mut provider = ring::default_provider();
+    use ring::cipher_suite as suites;
     provider.cipher_suites = vec![
         suites::TLS13_AES_128_GCM_SHA256,
         suites::TLS13_AES_256_GCM_SHA384,

@@ -1,6 +1,6 @@
 //! TLS 1.3 over [`TcpSocket`](super::tcp::TcpSocket): the same frames, encrypted.
 //!
-//! rustls implements the protocol and aws-lc the ciphers. AES-128-GCM comes first: among the widely
+//! rustls implements the protocol and ring the ciphers. AES-128-GCM comes first: among the widely
 //! supported ciphers it is the fastest. This module reads certificates and keys and explains
 //! problems with them; the caller decides which ones to trust.
 
