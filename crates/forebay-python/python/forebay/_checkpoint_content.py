@@ -6,10 +6,11 @@ Nothing is pickled here and nothing is unpickled: `torch.save` and `torch.load(w
 from __future__ import annotations
 
 import io
+import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
@@ -173,7 +174,9 @@ def _copy(draft: _CheckpointDraft, path: pathlib.Path) -> str:
     return "file"
 
 
-def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_location: Any) -> Any:
+def read(
+    checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, format: Literal["safetensors"] | None, map_location: Any
+) -> Any:
     """Reads the object of one rank into memory."""
     names = [file["name"] for file in part["files"]]
     content = part["content"]
@@ -188,6 +191,10 @@ def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_locati
             )
         return cast(str, names[0])
 
+    if format == "safetensors":
+        return _all_tensors(checkpoint.location, names, whole, map_location)
+    if format is not None:
+        raise OptionError(f'format={format!r}: it is "safetensors", or left out')
     if content == "bytes":
         return whole(only()).tobytes()
     if content == "array":
@@ -199,17 +206,44 @@ def read(checkpoint: _Checkpoint, rank: int, part: dict[str, Any], *, map_locati
         file = io.BytesIO(whole(only()).tobytes())
         return torch.load(file, map_location=map_location, weights_only=True)
     if content == "safetensors":
-        data = whole(only()).tobytes()
-        if "torch" in sys.modules:
-            from safetensors.torch import load
-
-            tensors = load(data)
-            return tensors if map_location is None else {k: t.to(map_location) for k, t in tensors.items()}
-        from safetensors.numpy import load as load_arrays
-
-        return load_arrays(data)
+        return _tensors(whole(only()), map_location)
     # "files", "file", "directory", and kinds of later versions.
     return {name: whole(name).tobytes() for name in names}
+
+
+def _tensors(data: np.ndarray[Any, np.dtype[np.uint8]], map_location: Any) -> dict[str, Any]:
+    if "torch" in sys.modules:
+        from safetensors.torch import load
+
+        tensors: dict[str, Any] = load(data.tobytes())
+        return tensors if map_location is None else {k: t.to(map_location) for k, t in tensors.items()}
+    from safetensors.numpy import load as load_arrays
+
+    arrays: dict[str, Any] = load_arrays(data.tobytes())
+    return arrays
+
+
+def _all_tensors(location: str, names: list[str], whole: Callable[[str], Any], map_location: Any) -> dict[str, Any]:
+    """The tensors of all safetensors files, each named once, and all of those that indexes of shards name."""
+    library("safetensors", "safetensors")
+    found: dict[str, Any] = {}
+    for name in names:
+        if name.endswith(".safetensors"):
+            tensors = _tensors(whole(name), map_location)
+            if twice := found.keys() & tensors.keys():
+                raise OptionError(f"{location} has {min(twice)} in {name} and in another file: load its files with `to`")
+            found |= tensors
+    if not found:
+        raise OptionError(f"{location} has no safetensors file")
+    for name in names:
+        if name.endswith(".safetensors.index.json"):
+            try:
+                missing = set(json.loads(whole(name).tobytes())["weight_map"]) - found.keys()
+            except (LookupError, RecursionError, TypeError, ValueError) as error:
+                raise CorruptCheckpointError(f"{location}: {name} is no index: {error}", location=location, file=name) from None
+            if missing:
+                raise CorruptCheckpointError(f"{location}: {min(missing)} of {name} is in no file", location=location, file=name)
+    return found
 
 
 def _array(data: np.ndarray[Any, np.dtype[np.uint8]], location: str, name: str) -> np.ndarray[Any, Any]:

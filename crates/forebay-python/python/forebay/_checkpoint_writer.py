@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from types import TracebackType
 from typing import BinaryIO, cast
 
 from forebay._checkpoint_content import DraftWriter
 from forebay._checkpoint_process import remember
-from forebay._errors import CheckpointError
+from forebay._errors import CheckpointError, OptionError
 from forebay._forebay import Saved, _CheckpointBuffer, _CheckpointDraft, _CheckpointRequest
 
 
@@ -23,6 +24,8 @@ class Writer:
         self._request, self._location = request, location
         self._content = "files"
         self._paths: list[str] = []
+        # Drafts that are never committed: their files are moved into this one.
+        self._directories: list[tuple[_CheckpointDraft, pathlib.Path]] = []
         self._files: list[DraftWriter] = []
         self._saved: Saved | None = None
 
@@ -60,6 +63,21 @@ class Writer:
         self._paths.append(name)
         return os.fspath(path)
 
+    def directory(self) -> str:
+        """A directory in the staging area for a library that writes several files.
+
+        All files below it are files of the checkpoint, named by their paths in it.
+
+        Returns
+        -------
+        str
+            Where to write them: ``model.save_pretrained(writer.directory())``.
+        """
+        draft = self._buffer.begin(self._request, 0, None)
+        root = draft.path("any").parent
+        self._directories.append((draft, root))
+        return os.fspath(root)
+
     @property
     def saved(self) -> Saved:
         """The handle, once the ``with`` is over.
@@ -83,12 +101,23 @@ class Writer:
             if kind is None:
                 for file in self._files:
                     file.close()
+                for _, root in self._directories:
+                    self._paths += [self._moved(root, path) for path in sorted(root.rglob("*")) if path.is_symlink() or not path.is_dir()]
                 for name in self._paths:
                     self._draft.adopt(name)
                 self._saved = self._buffer.save(self._draft, self._request, self._content)
                 remember([self._saved])
         finally:
-            self._draft.abort()
+            for draft in (self._draft, *(draft for draft, _ in self._directories)):
+                draft.abort()
+
+    def _moved(self, root: pathlib.Path, path: pathlib.Path) -> str:
+        """Moves a file below a directory into the checkpoint; returns its name."""
+        name = path.relative_to(root).as_posix()
+        if path.is_symlink() or not path.is_file():
+            raise OptionError(f"{name} cannot be saved: it is neither file nor directory")
+        os.replace(path, self._draft.path(name))
+        return name
 
 
 # Where users find it.

@@ -182,7 +182,7 @@ def writer(
     Returns
     -------
     Writer
-        With `open` for files and `path` for libraries that write to paths.
+        With `open` for files, and `path` and `directory` for libraries that write to paths.
 
     Examples
     --------
@@ -218,6 +218,7 @@ def load(
     location: Path,
     *,
     to: Path | None = None,
+    format: Literal["safetensors"] | None = None,
     rank: int | None = None,
     map_location: Any = None,
     stage: Path | None = None,
@@ -234,6 +235,9 @@ def load(
         The checkpoint.
     to : str or os.PathLike, optional
         A directory to write its files into, in place of returning them. Files of the same names are replaced.
+    format : {"safetensors"}, optional
+        The tensors of all safetensors files, in place of the files: of shards that `save_pretrained` wrote, say. They are
+        torch's if torch is imported, else numpy's.
     rank : int, optional
         Which part, of a checkpoint of several ranks. Left out, the parts of all ranks come as a list.
     map_location : object, optional
@@ -266,7 +270,7 @@ def load(
             for file in parts[part]["files"]:
                 found.export(part, file["name"], os.fspath(below / file["name"]))
         return os.fspath(to)
-    loaded = [content.read(found, part, parts[part], map_location=map_location) for part in wanted]
+    loaded = [content.read(found, part, parts[part], format=format, map_location=map_location) for part in wanted]
     return loaded[0] if len(parts) == 1 or rank is not None else loaded
 
 
