@@ -34,6 +34,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 NOT_RUN = {
     "forebay+dns://": "names that a cluster resolves",
     "torchvision.datasets.ImageFolder": "photos, and a dataset of Hugging Face",
+    "import orbax.checkpoint": "Orbax, which is installed apart",
     "from transformers import AutoModel": "a model of the Hub",
     "from ffcv.": "ffcv, which is compiled against OpenCV and libturbojpeg",
 }

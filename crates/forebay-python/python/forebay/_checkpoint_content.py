@@ -64,6 +64,10 @@ class DraftWriter(io.RawIOBase):
             super().close()
             self._draft.finish(self._file)
 
+    def abandon(self) -> None:
+        """Close the file of a draft that is over."""
+        super().close()
+
 
 def is_bytes(value: object) -> bool:
     """Whether it is `bytes`, a `bytearray` or a `memoryview`."""

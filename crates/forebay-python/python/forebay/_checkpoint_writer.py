@@ -108,6 +108,8 @@ class Writer:
                 self._saved = self._buffer.save(self._draft, self._request, self._content)
                 remember([self._saved])
         finally:
+            for file in self._files:
+                file.abandon()
             for draft in (self._draft, *(draft for draft, _ in self._directories)):
                 draft.abort()
 
