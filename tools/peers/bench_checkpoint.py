@@ -2,11 +2,12 @@
 """Checkpoints beside a training: written straight to slow storage, and through the staging area.
 
     python tools/peers/bench_checkpoint.py DATASET --scratch DIR [--stage DIR] [--to LOCATION] [--rate 50] [--size 512]
-                                           [--every 10] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50] [--dcp]
+                                           [--every 10 | --steps 20] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50]
+                                           [--dcp]
 
 A training is a loop over `forebay.Loader(DATASET)` whose step takes --step-ms; DATASET is any location, such as
-s3://bucket/imagenet. Every --every seconds it saves --size MB of random bytes, --saves times. Three variants take turns,
-round by round, after one round of the first that does not count:
+s3://bucket/imagenet. Every --every seconds, or every --steps steps, it saves --size MB of random bytes, --saves times. Three
+variants take turns, round by round, after one round of the first that does not count:
 
     none       no checkpoints: what the training does on its own
     straight   the bytes are written into a directory in --scratch at --rate MB/s, and forced to disk; the training waits
@@ -17,9 +18,9 @@ With --dcp two more, which save a tensor of that size by torch.distributed.check
     dcp         torch's own FileSystemWriter, into --scratch
     dcp staged  forebay.integrations.dcp.StorageWriter, into --stage, draining as above
 
-A row is the median of the rounds: seconds that the training stood still for a save (median and longest), images a second
-over the whole round, and how long a batch was waited for (median, 99th percentile and longest), which is what training feels of the
-draining. The last column is how long after the last save everything was where it belongs. The table goes to stdout as Markdown.
+A row is the median of the rounds: seconds that the training stood still for a save (median and longest), which share of its
+time these were, images a second over the whole round, and how long a batch was waited for (median, 99th percentile and
+longest), which is what training feels of the draining. The last column is how long after the last save everything was where it belongs. The table goes to stdout as Markdown.
 
 What is needed: a quiet machine, --stage on the fast disk, and for what training feels of draining a DATASET and a --to
 behind the same wire. --rate 0 does not throttle: then --scratch has to be slow by itself.
@@ -49,6 +50,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=50, help="MB a second; 0 does not throttle")
     parser.add_argument("--size", type=float, default=512, help="MB of a checkpoint")
     parser.add_argument("--every", type=float, default=10, help="seconds between saves")
+    parser.add_argument("--steps", type=int, help="steps between saves, in place of seconds")
     parser.add_argument("--saves", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--share", type=int, default=20)
@@ -108,7 +110,7 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
     save = dcp_saver(variant, data) if variant.startswith("dcp") else None
     stalls: list[float] = []
     waits: list[float] = []
-    images = 0
+    images = steps = 0
     source = batches(args)
     next(source)  # The first batch opens and reads indexes.
     began = time.perf_counter()
@@ -117,7 +119,9 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
         images += len(next(source).labels)
         waits.append(time.perf_counter() - asked)
         time.sleep(args.step_ms / 1000)
-        if time.perf_counter() - began >= args.every * (len(stalls) + 1):
+        steps += 1
+        done = steps / args.steps if args.steps else (time.perf_counter() - began) / args.every
+        if done >= len(stalls) + 1:
             step = len(stalls)
             at = time.perf_counter()
             if variant == "straight":
@@ -140,6 +144,7 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
     return [
         statistics.median(stalls),
         max(stalls),
+        100 * sum(stalls) / elapsed,
         images / elapsed,
         1000 * statistics.median(waits),
         1000 * waits[int(len(waits) * 0.99)],
@@ -164,12 +169,13 @@ def main() -> int:
         for variant, figures in rows.items():
             figures.append(trained(variant, args, data, number))
             print(f"round {number}: {variant}", file=sys.stderr)
-    print(f"{args.size:.0f} MB every {args.every:.0f} s, storage at {args.rate:.0f} MB/s, share {args.share} %\n")
-    print("| variant | save s | longest | images/s | wait ms | 99 % | longest | drained after s |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    every = f"{args.steps} steps" if args.steps else f"{args.every:.0f} s"
+    print(f"{args.size:.0f} MB every {every}, storage at {args.rate:.0f} MB/s, share {args.share} %\n")
+    print("| variant | save s | longest | stood still % | images/s | wait ms | 99 % | longest | drained after s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for variant, figures in rows.items():
         middle = [statistics.median(column) for column in zip(*figures, strict=True)]
-        formats = (".3f", ".3f", ",.0f", ".2f", ".1f", ".1f", ".2f")
+        formats = (".3f", ".3f", ".2f", ",.0f", ".2f", ".1f", ".1f", ".2f")
         cells = " | ".join(format(value, how) for value, how in zip(middle, formats, strict=True))
         print(f"| {variant} | {cells} |")
     return 0
