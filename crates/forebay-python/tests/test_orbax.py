@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from collections import namedtuple
 from typing import Any
 
@@ -57,6 +58,31 @@ def is_equal(found: Any, expected: Any) -> bool:
     return True
 
 
+def test_what_changes_after_a_save_is_not_saved(tmp_path: pathlib.Path) -> None:
+    run = directory(tmp_path / "run")
+    donating = jax.jit(lambda array: array + 1, donate_argnums=0)
+    entered = threading.Event()
+
+    class Waiting(Handler):
+        def __init__(self) -> None:
+            super().__init__()
+            self._threads.submit(entered.wait, LONG)  # Its one thread writes once the arrays have changed.
+
+    ocp.args.register_with_handler(Waiting, for_save=True)(type("SaveWaiting", (Save,), {}))
+    ocp.args.register_with_handler(Waiting, for_restore=True)(type("RestoreWaiting", (Restore,), {}))
+    device, host = donating(jax.numpy.zeros(1000)), np.zeros(1000)
+    with ocp.AsyncCheckpointer(Waiting()) as saver:
+        saver.save(run / "1", args=Save([device, host]))
+        for _ in range(3):
+            device = donating(device)
+        host += 1
+        jax.block_until_ready(device)
+        entered.set()
+        saver.wait_until_finished()
+        found = saver.restore(run / "1")
+    assert (np.asarray(found[0]) == 1).all() and (found[1] == 0).all()
+
+
 @pytest.mark.parametrize("kind", ["Checkpointer", "AsyncCheckpointer"])
 def test_a_tree_comes_back(tmp_path: pathlib.Path, kind: str) -> None:
     run = directory(tmp_path / "run")
@@ -99,7 +125,7 @@ def test_targets_say_how_arrays_come_back(tmp_path: pathlib.Path) -> None:
         expected = {"a": numbers.arange(4, dtype=numbers.bfloat16), "b": numbers.arange(4, dtype=np.int32), "c": np.float32(3), "d": 2.0}
         assert is_equal(found, expected)
         assert type(saver.restore(run / "1", args=Restore(dict.fromkeys("abcd", ocp.RestoreArgs(restore_type=np.ndarray))))["a"]) is np.ndarray
-        for wrong, why in (({"a": 1}, "only one of them has b"), (dict.fromkeys("abcd", np.zeros(5)), "shape")):
+        for wrong, why in (({"a": 1}, "only one of them has b"), (dict.fromkeys("abcd", np.zeros(5)), "shape"), (dict.fromkeys("abcd", np.zeros(())), "shape")):
             with pytest.raises(forebay.OptionError, match=why):
                 saver.restore(run / "1", args=Restore(wrong))
         saver.save(run / "2", args=Save(np.arange(3)))
@@ -107,7 +133,8 @@ def test_targets_say_how_arrays_come_back(tmp_path: pathlib.Path) -> None:
             saver.restore(run / "2", args=Restore(jax.ShapeDtypeStruct((3,), np.int64, sharding=device)))
 
 
-def test_a_manager_keeps_its_newest_steps(tmp_path: pathlib.Path) -> None:
+def test_a_manager_keeps_its_newest_steps(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.integrations.orbax._FILE_BYTES", 16)
     run = directory(tmp_path / "run")
     options = ocp.CheckpointManagerOptions(max_to_keep=2)
     with ocp.CheckpointManager(run, options=options, item_names=("state", "more", "notes")) as manager:
@@ -122,6 +149,7 @@ def test_a_manager_keeps_its_newest_steps(tmp_path: pathlib.Path) -> None:
         assert manager.latest_step() == 3
         found = manager.restore(3)
         assert found.notes == {"step": 3} and found.more == [3] and found.state["step"] == 3
+        assert is_equal(found.state["numpy"], state()["numpy"]) and "state/arrays-3" in checkpoint.load(tmp_path / "run" / "3")
     assert [info.step for info in checkpoint.list(tmp_path / "run")] == [2, 3]
 
 
@@ -144,6 +172,11 @@ def test_a_store_that_is_away_stops_no_save(tmp_path: pathlib.Path) -> None:
         # What could not be removed is removed by the next save.
         saver.save(run / "3", args=Save([3]))
         assert [path.name for path in run.iterdir()] == ["1", "3"]
+        other = store / "run" / "4" / "other"
+        other.parent.mkdir()
+        other.write_text("no checkpoint")
+        (run / "4").rmtree()
+        assert other.exists()
 
 
 def test_a_tree_goes_to_a_store_and_back(tmp_path: pathlib.Path, s3_endpoint: str) -> None:

@@ -101,8 +101,11 @@ class Run:
         self._doomed.add(name)
         options = {"recursive": True, "staging": area_of(self.options["stage"])}
         try:
+            self.opened(name)  # Whatever else is in that place stays.
             _command.run("rm", [self.at(name)], False, self.options["storage_options"], options)
-        except (CommandError, OptionError):
+        except MissingCheckpointError:
+            pass
+        except (CheckpointError, CommandError, OptionError):
             return  # It is pinned, being read, or not uploaded yet: the next save tries again.
         self._doomed.discard(name)
 

@@ -78,7 +78,7 @@ class Handler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 
     Each process writes those of its shards that no other one has; arrays that are not sharded over processes are written by
     the first one, which has to be Orbax's primary host. With several processes a step has one item of this handler.
-    A save copies the arrays to memory, and writes them in a thread. Nothing is pickled.
+    A save copies arrays of devices and numpy to memory, and writes them in a thread. Nothing is pickled.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class _Leaf:
 
     @classmethod
     def of(cls, value: Any) -> _Leaf:
-        """Copies the shards of an array that this process writes."""
+        """Takes the shards of an array that this process writes to the memory of the host."""
         if type(value) in _VALUES:
             return cls("value", value=value)
         if not isinstance(value, jax.Array | np.ndarray | np.generic):
@@ -199,13 +199,17 @@ class _Leaf:
         dtype = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
         if value.dtype.hasobject or np.dtype(dtype) != value.dtype:
             raise OptionError(f"an array of dtype {value.dtype} cannot be saved")
-        kind = "jax" if isinstance(value, jax.Array) else "numpy" if isinstance(value, np.ndarray) else "number"
-        made = cls(kind, dtype, tuple(value.shape))
-        if isinstance(value, jax.Array) and not value.is_fully_addressable:
-            shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
-            made.content = [(_bounds(shard.index, made.shape), np.array(shard.data)) for shard in shards]
-        elif jax.process_index() == 0:
-            made.content = [(_bounds((slice(None),) * value.ndim, made.shape), np.array(value))]
+        shape = tuple(value.shape)
+        if isinstance(value, jax.Array):
+            made = cls("jax", dtype, shape)
+            if jax.process_index() == 0 or not value.is_fully_addressable:
+                shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
+                # A view: while one exists JAX gives the memory to no other array.
+                made.content = [(_bounds(shard.index, shape), np.asarray(shard.data)) for shard in shards]
+            return made
+        made = cls("numpy" if isinstance(value, np.ndarray) else "number", dtype, shape)
+        if jax.process_index() == 0:
+            made.content = [(tuple((0, size) for size in shape), np.array(value))]
         return made
 
     @classmethod
@@ -291,8 +295,9 @@ class _Found:
             arrays.append({})
             if leaf.kind == "value":
                 continue
-            if tuple(getattr(target, "shape", None) or leaf.shape) != leaf.shape:
-                raise OptionError(f"an array of shape {leaf.shape} cannot be restored into one of {target.shape}")
+            shape = getattr(target, "shape", None)
+            if shape is not None and tuple(shape) != leaf.shape:
+                raise OptionError(f"an array of shape {leaf.shape} cannot be restored into one of {shape}")
             sharding = getattr(target, "sharding", None)
             indices = sharding.addressable_devices_indices_map(leaf.shape).values() if sharding else [(slice(None),) * len(leaf.shape)]
             arrays[number] = {_bounds(index, leaf.shape): np.empty(0) for index in indices}
