@@ -202,11 +202,13 @@ pub(in crate::records) fn read_sample(
     path: &Path,
 ) -> Result<()> {
     const STEP_BYTES: usize = 4 << 20;
-    out.clear();
-    while out.len() < len {
-        let start = out.len();
-        out.resize(len.min(start + STEP_BYTES), 0);
-        let piece = out.get_mut(start..).unwrap_or_default();
+    // Existing bytes are overwritten, not zeroed again.
+    out.truncate(len);
+    let mut start = 0;
+    while start < len {
+        let end = len.min(start + STEP_BYTES);
+        out.resize(end.max(out.len()), 0);
+        let piece = out.get_mut(start..end).unwrap_or_default();
         let read = read_exact(stream, at + start as u64, piece);
         read.map_err(|error| {
             Error::source(
@@ -217,6 +219,7 @@ pub(in crate::records) fn read_sample(
                 ),
             )
         })?;
+        start = end;
     }
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Reader<'_> {
         let members: Vec<&Member> = members.iter().filter(kept).collect();
         self.members.resize_with(members.len(), Vec::new);
         for (member, bytes) in members.iter().zip(&mut self.members) {
-            bytes.clear();
+            // Existing bytes are overwritten, not zeroed again.
             bytes.resize(member.size as usize, 0);
             read_exact(&mut self.stream, member.offset, bytes)
                 .map_err(|error| error.of(&index.version.path))?;
