@@ -10,6 +10,7 @@ mod footer;
 mod input;
 #[cfg(feature = "formats")]
 mod memory;
+#[cfg(feature = "formats")]
 mod nested;
 #[cfg(feature = "formats")]
 mod output;
@@ -28,6 +29,7 @@ mod sink;
 pub(super) mod tests;
 #[cfg(feature = "formats")]
 mod thrift;
+#[cfg(feature = "formats")]
 mod values;
 
 use super::CreateSink;
