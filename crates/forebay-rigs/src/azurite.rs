@@ -2,9 +2,9 @@
 
 use crate::BUCKET;
 use crate::child::{Server, find, skipped};
-use object_store::ClientOptions;
+use crate::http::{Message, ask};
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential};
-use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
+use object_store::client::{HttpRequest, HttpRequestBody};
 use std::net::SocketAddr;
 
 /// Azurite's account, with its well-known key.
@@ -62,20 +62,17 @@ impl Azurite {
         AzureAuthorizer::new(&AzureCredential::AccessKey(key), ACCOUNT)
             .try_authorize(&mut request)
             .expect("a request can be signed");
-        let options = ClientOptions::new()
-            .with_allow_http(true)
-            .with_no_system_certificates(true);
-        let client = ReqwestConnector::default()
-            .connect(&options)
-            .expect("a client");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let answer = runtime
-            .block_on(client.execute(request))
-            .expect("Azurite answers");
-        assert_eq!(answer.status().as_u16(), 201, "the container is made");
+        let target = request.uri().path_and_query().expect("a path");
+        let mut message = Message {
+            first: format!("{} {target} HTTP/1.1", request.method()),
+            ..Message::default()
+        }
+        .with("Host", self.server.address);
+        for (name, value) in request.headers() {
+            message.set(name.as_str(), value.to_str().expect("text"));
+        }
+        let answer = ask(self.server.address, message).expect("Azurite answers");
+        assert_eq!(answer.status(), 201, "the container is made");
     }
 
     /// Returns the address of the server.

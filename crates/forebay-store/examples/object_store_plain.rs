@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [what, endpoint, bucket, key, file] = arguments.as_slice() else {
         return Err("object_store_plain put|get ENDPOINT BUCKET KEY FILE".into());
     };
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let store = AmazonS3Builder::from_env()
         .with_endpoint(endpoint)
         .with_bucket_name(bucket)
