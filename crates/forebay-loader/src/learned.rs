@@ -279,7 +279,7 @@ mod tests {
             second.get(record, 1, LIMIT);
         }
         assert_eq!(second.get(1, 1, LIMIT), Some(many.clone()));
-        // What was not saved yet is saved at the end.
+        // Points that were not saved yet are saved at the end.
         second.keep(3, many.clone(), LIMIT);
         drop(second);
         let later = process(dir.path());

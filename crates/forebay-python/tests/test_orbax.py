@@ -169,7 +169,7 @@ def test_a_store_that_is_away_stops_no_save(tmp_path: pathlib.Path) -> None:
         store.unlink()
         (tmp_path / "away").rename(store)
         checkpoint.wait(LONG)
-        # What could not be removed is removed by the next save.
+        # A checkpoint that could not be removed is removed by the next save.
         saver.save(run / "3", args=Save([3]))
         assert [path.name for path in run.iterdir()] == ["1", "3"]
         other = store / "run" / "4" / "other"

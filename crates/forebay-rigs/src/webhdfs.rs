@@ -39,6 +39,8 @@ struct State {
     last_id: u64,
     /// Number of appends to break off in the middle.
     broken_appends: u32,
+    /// Number of renames that are not done, with answers that lack their end.
+    cut_renames: u32,
     /// By absolute path; the root is "/".
     entries: BTreeMap<String, Entry>,
 }
@@ -63,6 +65,7 @@ impl WebHdfs {
             data: unbound,
             last_id: 1,
             broken_appends: 0,
+            cut_renames: 0,
             entries: BTreeMap::new(),
         };
         state.make_dirs("/");
@@ -131,6 +134,11 @@ impl WebHdfs {
     /// Breaks the next appends off in the middle.
     pub fn break_appends(&self, number: u32) {
         self.state.lock().expect("no panic holds it").broken_appends = number;
+    }
+
+    /// Does not do the next renames, and cuts the answers off.
+    pub fn cut_renames(&self, number: u32) {
+        self.state.lock().expect("no panic holds it").cut_renames = number;
     }
 
     /// Replaces the bytes of a file without a trace, or changes its age in milliseconds.
@@ -203,6 +211,21 @@ fn parent(path: &str) -> &str {
 
 impl State {
     fn answer(&mut self, request: &Message, is_data: bool) -> Answer {
+        let path = self.admitted(request)?;
+        let op = request.query("op").unwrap_or_default().to_ascii_uppercase();
+        if !is_data && let Some(redirect) = self.redirect(&path, &op, request)? {
+            return Ok(redirect);
+        }
+        match op.as_str() {
+            "SETXATTR" | "GETXATTRS" if self.form != Form::Gateway => {
+                self.attributes(&path, request)
+            }
+            _ => self.work(&path, &op, request),
+        }
+    }
+
+    /// The path of a request that is permitted.
+    fn admitted(&self, request: &Message) -> Result<String, Message> {
         // A plus in a path is a plus, other than in a query.
         let path = request.target().split('?').next().unwrap_or_default();
         let path = decode(&path.replace('+', "%2B"));
@@ -229,27 +252,42 @@ impl State {
             let message = "Permission denied: user=tester, access=READ";
             return Err(refusal(403, "AccessControlException", message));
         }
-        let op = request.query("op").unwrap_or_default().to_ascii_uppercase();
+        Ok(path.to_owned())
+    }
+
+    /// The redirect to the data node, of a request that needs it.
+    fn redirect(
+        &self,
+        path: &str,
+        op: &str,
+        request: &Message,
+    ) -> Result<Option<Message>, Message> {
         let query = |name: &str| request.query(name).unwrap_or_default();
-        if matches!(op.as_str(), "OPEN" | "CREATE" | "APPEND") && !is_data {
-            if op == "CREATE" && query("overwrite") != "true" && self.entries.contains_key(path) {
+        match op {
+            "CREATE" if query("overwrite") != "true" && self.entries.contains_key(path) => {
                 return Err(exists(path));
             }
-            if op == "OPEN" {
+            "OPEN" => {
                 let length = self.file(path)?.bytes.as_ref().map_or(0, Vec::len);
                 if query("offset").parse().unwrap_or(0) > length {
                     return Err(refusal(403, "IOException", "Offset out of the range"));
                 }
+                if self.form == Form::Gateway {
+                    return Ok(None);
+                }
             }
-            if op != "OPEN" || self.form != Form::Gateway {
-                let query = request.target().split_once('?').unwrap_or_default().1;
-                let (data, path) = (self.data, encoded(path));
-                let location =
-                    format!("http://{data}{PREFIX}{path}?{query}&namenoderpcaddress=x:8020");
-                return Ok(Message::answer(307).with("Location", location));
-            }
+            "CREATE" | "APPEND" => {}
+            _ => return Ok(None),
         }
-        match (request.method(), op.as_str()) {
+        let query = request.target().split_once('?').unwrap_or_default().1;
+        let (data, path) = (self.data, encoded(path));
+        let location = format!("http://{data}{PREFIX}{path}?{query}&namenoderpcaddress=x:8020");
+        Ok(Some(Message::answer(307).with("Location", location)))
+    }
+
+    fn work(&mut self, path: &str, op: &str, request: &Message) -> Answer {
+        let query = |name: &str| request.query(name).unwrap_or_default();
+        match (request.method(), op) {
             ("GET", "OPEN") => self.open(path, request),
             ("PUT", "CREATE") => self.create(path, request),
             ("POST", "APPEND") => {
@@ -312,31 +350,31 @@ impl State {
                 let found = self.entries.remove(path).is_some();
                 Ok(answered(200, &json!({"boolean": found})))
             }
-            ("PUT", "SETXATTR") if self.form != Form::Gateway => {
-                let (name, value) = (query("xattr.name"), query("xattr.value"));
-                let entry = self.entries.get_mut(path).ok_or_else(|| missing(path))?;
-                if query("flag") == "CREATE"
-                    && entry.attributes.iter().any(|(have, _)| *have == name)
-                {
-                    return Err(refusal(403, "IOException", "XAttr already exists"));
-                }
-                entry.attributes.push((name, value));
-                Ok(Message::answer(200))
-            }
-            ("GET", "GETXATTRS") if self.form != Form::Gateway => {
-                let entry = self.entries.get(path).ok_or_else(|| missing(path))?;
-                let all = entry.attributes.iter();
-                let all: Vec<Value> = all
-                    .map(|(name, value)| json!({"name": name, "value": format!("\"{value}\"")}))
-                    .collect();
-                Ok(answered(200, &json!({"XAttrs": all})))
-            }
             ("GET", "GETHOMEDIRECTORY") => Ok(answered(200, &json!({"Path": "/user/tester"}))),
             _ => {
                 let message = format!("Invalid value for webhdfs parameter \"op\": {op}");
                 Err(refusal(400, "IllegalArgumentException", &message))
             }
         }
+    }
+
+    /// Adds or lists the extended attributes of a file.
+    fn attributes(&mut self, path: &str, request: &Message) -> Answer {
+        let query = |name: &str| request.query(name).unwrap_or_default();
+        let entry = self.entries.get_mut(path).ok_or_else(|| missing(path))?;
+        if request.method() == "GET" {
+            let all = entry.attributes.iter();
+            let all: Vec<Value> = all
+                .map(|(name, value)| json!({"name": name, "value": format!("\"{value}\"")}))
+                .collect();
+            return Ok(answered(200, &json!({"XAttrs": all})));
+        }
+        let (name, value) = (query("xattr.name"), query("xattr.value"));
+        if query("flag") == "CREATE" && entry.attributes.iter().any(|(have, _)| *have == name) {
+            return Err(refusal(403, "IOException", "XAttr already exists"));
+        }
+        entry.attributes.push((name, value));
+        Ok(Message::answer(200))
     }
 
     fn file(&self, path: &str) -> Result<&Entry, Message> {
@@ -431,6 +469,10 @@ impl State {
     }
 
     fn rename(&mut self, from: &str, to: &str, option: Option<String>) -> Answer {
+        if self.cut_renames > 0 {
+            self.cut_renames -= 1;
+            return Ok(Message::answer(200).with_body(r#"{"boolean": fal"#));
+        }
         let option = option.filter(|_| self.form != Form::Gateway);
         let does_exist = self.entries.contains_key(to);
         let has_parent = self.entries.contains_key(parent(to));

@@ -89,7 +89,7 @@ impl Files {
             io::Result::Ok(())
         };
         for entry in std::fs::read_dir(&self.dir).into_iter().flatten() {
-            // What cannot be read now is learned here, or read the next time.
+            // Points that cannot be read now are learned here, or read the next time.
             let _ = each(entry);
         }
     }
@@ -194,7 +194,7 @@ fn read_entry(bytes: &[u8]) -> Option<(u64, Option<LearnedPoints>, &[u8])> {
     Some((u64::from_le_bytes(*record), points, behind))
 }
 
-/// Removes the points of splits that no run has used for long. What cannot be removed stays.
+/// Removes the points of splits that no run has used for long. A directory that cannot be removed stays.
 fn remove_unused(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let used = entry.metadata().and_then(|split| split.modified());

@@ -248,3 +248,14 @@ fn files_are_exchanged_with_hadoops_client() {
         assert_eq!(left, [name, "other/0", "other/1", "other/2", "other/3"]);
     }
 }
+
+/// An answer that lacks its end may say that the file was not renamed.
+#[test]
+fn a_rename_without_a_whole_answer_is_tried_again() {
+    let server = WebHdfs::start(Form::Gateway);
+    server.cut_renames(1);
+    let store = open(&server, "x");
+    store.put("a", b"bytes", Put::Always).unwrap();
+    assert_eq!(store.get("a", 5).unwrap(), b"bytes");
+    assert_eq!(server.files(), ["/x/a"]);
+}

@@ -101,7 +101,7 @@ class Run:
         self._doomed.add(name)
         options = {"recursive": True, "staging": area_of(self.options["stage"])}
         try:
-            self.opened(name)  # Whatever else is in that place stays.
+            self.opened(name)  # Other files in that place stay.
             _command.run("rm", [self.at(name)], False, self.options["storage_options"], options)
         except MissingCheckpointError:
             pass

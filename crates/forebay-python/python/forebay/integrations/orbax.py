@@ -28,7 +28,7 @@ _TREE, _ARRAYS = "tree.json", "arrays"
 # Arrays share a file up to this size: the unit that a restore reads and compares with its checksum.
 _FILE_BYTES = 256 << 20
 _KINDS: dict[type, str] = {dict: "dict", list: "list", tuple: "tuple", type(None): "none"}
-# What JSON holds.
+# Types of JSON.
 _VALUES = (bool, int, float, str)
 
 Bounds = tuple[tuple[int, int], ...]

@@ -367,7 +367,7 @@ impl Files {
     }
 }
 
-/// The entries of a directory as objects and directories, without temporary files. What cannot be a key is noted and left out.
+/// The entries of a directory as objects and directories, without temporary files. A name that cannot be a key is noted and left out.
 fn sort(dir: &Name, entries: Vec<Status>) -> ListResult {
     let mut found = ListResult {
         common_prefixes: Vec::new(),

@@ -194,11 +194,7 @@ impl Client {
         query: &[(&str, &str)],
     ) -> object_store::Result<T> {
         let body = self.text(method, name, op, query).await?;
-        forebay_shard::json::from_slice(&body).map_err(|error| {
-            let is_cut_off = error.is_eof() && body.starts_with(b"{");
-            note(if is_cut_off { CUT_OFF } else { "NoWebHdfs" });
-            failed(error)
-        })
+        parsed(&body)
     }
 
     /// The answer of the name node.
@@ -269,6 +265,15 @@ impl Client {
             false => Err(refusal(answer.status(), name)),
         }
     }
+}
+
+/// An answer as JSON. One that lacks its end is asked for again.
+pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> object_store::Result<T> {
+    forebay_shard::json::from_slice(body).map_err(|error| {
+        let is_cut_off = error.is_eof() && body.starts_with(b"{");
+        note(if is_cut_off { CUT_OFF } else { "NoWebHdfs" });
+        failed(error)
+    })
 }
 
 fn is_json(answer: &HttpResponse) -> bool {

@@ -1,6 +1,6 @@
 //! Writing: temporary files that become the file by a rename.
 
-use super::client::{failed, note};
+use super::client::{failed, note, parsed};
 use super::{ATTRIBUTE, Files, WebHdfs};
 use crate::atomic_file::{TEMPORARY_SUFFIX, temporary_name, temporary_stem};
 use crate::store::cloud::exchange_log::EXCHANGE_LOG;
@@ -127,8 +127,7 @@ impl Files {
             .text(Method::PUT, from, "RENAME", &query)
             .await?;
         // A gateway that does not know the option answers whether it renamed: never over a file that exists.
-        let done = forebay_shard::json::from_slice::<Done>(&answer);
-        if done.map_or(true, |done| done.boolean) {
+        if answer.is_empty() || parsed::<Done>(&answer)?.boolean {
             return Ok(());
         }
         if option == "OVERWRITE" {
