@@ -6,6 +6,7 @@
 
 use super::exchange_log::EXCHANGE_LOG;
 use super::fault::ENDLESS_LISTING;
+use super::list::{empty_level, one_level};
 use super::open::Opening;
 use super::watcher::{Watched, read_some};
 use super::{Fault, Open, Service, web};
@@ -359,11 +360,7 @@ impl Repository {
     ) -> object_store::Result<(ListResult, Option<Url>)> {
         let pinned = self.pinned().await?;
         let below = prefix.map(Name::as_ref).unwrap_or_default();
-        let mut found = ListResult {
-            common_prefixes: Vec::new(),
-            objects: Vec::new(),
-            extensions: http::Extensions::new(),
-        };
+        let mut found = empty_level();
         let (headers, body) = match self.ask(url.clone(), None).await {
             Err(Error::NotFound { .. }) => return Ok((found, None)),
             answer => answer?,
@@ -492,17 +489,7 @@ impl ObjectStore for Hub {
 
     async fn list_with_delimiter(&self, prefix: Option<&Name>) -> object_store::Result<ListResult> {
         let pages = Arc::clone(&self.0).pages(prefix.cloned(), false);
-        let mut pages = std::pin::pin!(pages);
-        let mut all = ListResult {
-            common_prefixes: Vec::new(),
-            objects: Vec::new(),
-            extensions: http::Extensions::new(),
-        };
-        while let Some(page) = pages.try_next().await? {
-            all.objects.extend(page.objects);
-            all.common_prefixes.extend(page.common_prefixes);
-        }
-        Ok(all)
+        one_level(pages).await
     }
 
     async fn put_opts(

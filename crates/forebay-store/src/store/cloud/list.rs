@@ -6,9 +6,9 @@ use super::read::describe;
 use super::{Fault, Live, SLOWEST};
 use crate::Result;
 use crate::store::{Listing, Object};
-use futures_util::TryStreamExt;
-use object_store::ObjectMeta;
+use futures_util::{Stream, TryStreamExt};
 use object_store::path::Path as Name;
+use object_store::{ListResult, ObjectMeta};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -155,6 +155,27 @@ impl KnownNames {
             false => Ok(()),
         }
     }
+}
+
+pub(super) fn empty_level() -> ListResult {
+    ListResult {
+        common_prefixes: Vec::new(),
+        objects: Vec::new(),
+        extensions: http::Extensions::new(),
+    }
+}
+
+/// The pages of a level as one.
+pub(super) async fn one_level(
+    pages: impl Stream<Item = object_store::Result<ListResult>>,
+) -> object_store::Result<ListResult> {
+    let mut pages = std::pin::pin!(pages);
+    let mut all = empty_level();
+    while let Some(page) = pages.try_next().await? {
+        all.objects.extend(page.objects);
+        all.common_prefixes.extend(page.common_prefixes);
+    }
+    Ok(all)
 }
 
 /// Whether the last page of the listing continued with one that was listed before.

@@ -169,11 +169,7 @@ impl Live {
                     sent
                 })
             });
-            let parallel = match self.0.service.appends_parts() {
-                true => 1,
-                false => transfer.parallel.max(1),
-            };
-            let mut parts = stream::iter(parts).buffer_unordered(parallel);
+            let mut parts = stream::iter(parts).buffer_unordered(self.parts_at_once(transfer));
             loop {
                 match parts.try_next().await {
                     Ok(Some(part)) => {
@@ -229,6 +225,13 @@ impl Live {
             crc32c: Some(crc32c),
             ..Object::new(key, source.len)
         })
+    }
+
+    fn parts_at_once(&self, transfer: &Transfer<'_>) -> usize {
+        match self.0.service.appends_parts() {
+            true => 1,
+            false => transfer.parallel.max(1),
+        }
     }
 
     async fn send_part(self, part: Part) -> Result<Sent> {

@@ -8,6 +8,7 @@ mod client;
 mod write;
 
 use super::exchange_log::EXCHANGE_LOG;
+use super::list::{empty_level, one_level};
 use super::open::Opening;
 use super::watcher::Watched;
 use super::{Fault, Open, Service, attributes, web};
@@ -369,11 +370,7 @@ impl Files {
 
 /// The entries of a directory as objects and directories, without temporary files. A name that cannot be a key is noted and left out.
 fn sort(dir: &Name, entries: Vec<Status>) -> ListResult {
-    let mut found = ListResult {
-        common_prefixes: Vec::new(),
-        objects: Vec::new(),
-        extensions: http::Extensions::new(),
-    };
+    let mut found = empty_level();
     for entry in entries {
         let suffix = entry.path_suffix.as_str();
         // A listing of a file is the file itself, without a name.
@@ -422,13 +419,7 @@ impl ObjectStore for WebHdfs {
 
     async fn list_with_delimiter(&self, prefix: Option<&Name>) -> object_store::Result<ListResult> {
         let pages = Arc::clone(&self.0).pages(prefix.cloned(), false);
-        let mut pages = std::pin::pin!(pages);
-        let mut all = sort(&Name::default(), Vec::new());
-        while let Some(page) = pages.try_next().await? {
-            all.objects.extend(page.objects);
-            all.common_prefixes.extend(page.common_prefixes);
-        }
-        Ok(all)
+        one_level(pages).await
     }
 
     async fn put_opts(

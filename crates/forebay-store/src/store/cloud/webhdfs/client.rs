@@ -267,7 +267,7 @@ impl Client {
     }
 }
 
-/// An answer as JSON. One that lacks its end is asked for again.
+/// An answer as JSON. A request whose answer lacks its end is made again.
 pub(super) fn parsed<T: DeserializeOwned>(body: &[u8]) -> object_store::Result<T> {
     forebay_shard::json::from_slice(body).map_err(|error| {
         let is_cut_off = error.is_eof() && body.starts_with(b"{");
