@@ -3,7 +3,7 @@
 
     python tools/peers/bench_checkpoint.py DATASET --scratch DIR [--stage DIR] [--to LOCATION] [--rate 50] [--size 512]
                                            [--every 10 | --steps 20] [--saves 5] [--rounds 3] [--share 20] [--step-ms 50]
-                                           [--dcp]
+                                           [--dcp] [--only none,straight]
 
 A training is a loop over `forebay.Loader(DATASET)` whose step takes --step-ms; DATASET is any location, such as
 s3://bucket/imagenet. Every --every seconds, or every --steps steps, it saves --size MB of random bytes, --saves times. Three
@@ -58,6 +58,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--split")
     parser.add_argument("--dcp", action="store_true", help="torch.distributed.checkpoint too")
+    parser.add_argument("--only", help="variants, separated by commas")
     return parser.parse_args()
 
 
@@ -164,6 +165,7 @@ def main() -> int:
     )
     trained("none", args, data, 0)
     names = ["none", "straight", "staged", *(["dcp", "dcp staged"] if args.dcp else [])]
+    names = args.only.split(",") if args.only else names
     rows: dict[str, list[list[float]]] = {name: [] for name in names}
     for number in range(1, args.rounds + 1):
         for variant, figures in rows.items():

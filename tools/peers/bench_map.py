@@ -6,8 +6,9 @@
 DATASET is IMAGES, a directory of directories of JPEGs, packed. Run it with an interpreter that has forebay, torch, albumentations and
 opencv-python-headless. The function is a list of albumentations. Forebay decodes and crops to 224 pixels natively, and the
 function does the rest; the DataLoader reads files, and its function decodes and crops as well. "identity" returns what it is
-given. Configurations take turns, each in a process of its own: after the first batches, images are counted for some seconds. Prints Markdown:
-the median and range of the rates, the median of the CPU time of all processes for an image, and the largest sum of their memory (PSS).
+given; "python" keeps the interpreter's lock for two milliseconds; "large" returns crops of 500 x 375 pixels as they are. Configurations
+take turns, each in a process of its own: after the first batches, images are counted for some seconds. Prints Markdown: the median
+and range of the rates, the median of the CPU time of all processes for an image, and the largest sum of their memory (PSS).
 """
 
 from __future__ import annotations
@@ -27,11 +28,19 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"
 # Function, where it runs, and threads or processes.
 RUNS = [
     "none/loader/0", "identity/threads/1", "identity/workers/1", "list/threads/1", "list/threads/2", "list/workers/1", "list/workers/2",
-    "list/torch/2",
+    "list/torch/2", "python/threads/1", "python/threads/2", "python/workers/2",
+    "large/loader/0", "large/workers/1",
 ]  # fmt: skip
 
 
 def identity(image: Any, label: int) -> tuple[Any, Any]:
+    return image, label
+
+
+def python(image: Any, label: int) -> tuple[Any, Any]:
+    begun = time.thread_time()
+    while time.thread_time() - begun < 0.002:
+        pass
     return image, label
 
 
@@ -78,9 +87,10 @@ def batches(name: str, dataset: str, images: str) -> Iterator[Any]:
     else:
         import forebay
 
-        loader = forebay.Loader(dataset, batch_size=64, transform=forebay.TrainTransform(224), repeats=10)
+        transform: Any = [forebay.RandomResizedCrop((375, 500))] if function == "large" else forebay.TrainTransform(224)
+        loader = forebay.Loader(dataset, batch_size=64, transform=transform, repeats=10)
         if kind != "loader":
-            chosen: Any = identity if function == "identity" else List(False)
+            chosen: Any = {"identity": identity, "large": identity, "python": python}.get(function) or List(False)
             loader = forebay.Mapped(loader, map_sample=chosen, **{f"map_{kind}": int(count)})
     while True:
         yield from loader
