@@ -156,6 +156,10 @@ def trained(variant: str, args: argparse.Namespace, data: bytes, number: int) ->
 
 def main() -> int:
     args = options()
+    names = ["none", "straight", "staged", *(["dcp", "dcp staged"] if args.dcp else [])]
+    if args.only and not set(args.only.split(",")) <= set(names):
+        raise SystemExit(f"--only: the variants are {', '.join(names)}, and two more with --dcp")
+    names = args.only.split(",") if args.only else names
     data = os.urandom(int(args.size * 1e6))
     args.scratch.mkdir(parents=True, exist_ok=True)
     forebay.checkpoint.configure(
@@ -164,8 +168,6 @@ def main() -> int:
         share=args.share,
     )
     trained("none", args, data, 0)
-    names = ["none", "straight", "staged", *(["dcp", "dcp staged"] if args.dcp else [])]
-    names = args.only.split(",") if args.only else names
     rows: dict[str, list[list[float]]] = {name: [] for name in names}
     for number in range(1, args.rounds + 1):
         for variant, figures in rows.items():

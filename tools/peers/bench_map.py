@@ -144,6 +144,8 @@ def main() -> None:
         # A DataLoader in the midst of an epoch takes its time.
         os._exit(0)
     names = args.only.split(",")
+    if unknown := set(names) - set(RUNS):
+        raise SystemExit(f"{', '.join(sorted(unknown))}: not among {', '.join(RUNS)}")
     results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for _ in range(args.rounds):
         for name in names:
