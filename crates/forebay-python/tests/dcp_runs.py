@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, zeros
 
@@ -30,19 +31,38 @@ def whole(step: int) -> torch.Tensor:
 
 
 def rank(mode: str, place: str, rank: int, world_size: int, meeting: str) -> None:
-    """One rank: saves its rows of a matrix, or loads those that it has now."""
+    """One rank: saves its rows of a matrix, once with a rank that fails, or loads those that it has now."""
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
     mesh = init_device_mesh("cpu", (world_size,))
+    run = os.path.dirname(place)
     if mode == "save":
-        state: dict[str, Any] = {"model": {"w": distribute_tensor(whole(1), mesh, [Shard(0)])}, "step": 1}
-        dcp.save(state, storage_writer=StorageWriter(keep=2, thread_count=2), checkpoint_id=place)
+        writer = StorageWriter(keep=2, thread_count=2)
+
+        def state_at(step: int) -> dict[str, Any]:
+            return {"model": {"w": distribute_tensor(whole(step), mesh, [Shard(0)])}, "step": step}
+
+        def save(step: int) -> None:
+            dcp.async_save(state_at(step), storage_writer=writer, checkpoint_id=f"{run}/step-{step}").result()
+
+        save(1)
+        save(2)
+        try:
+            # The fast disk of one rank is a file.
+            broken = StorageWriter(stage=__file__) if rank == 1 else writer
+            dcp.save(state_at(3), storage_writer=broken, checkpoint_id=f"{run}/step-3")
+        except CheckpointException as error:
+            assert os.path.basename(__file__) in str(error), error
+        else:
+            raise AssertionError("one rank failed, and the others do not know")
+        save(4)
         forebay.checkpoint.wait(60)
+        assert forebay.checkpoint.latest(run) == place
     else:
-        state = {"model": {"w": zeros(ROWS, COLUMNS, device_mesh=mesh, placements=[Shard(0)])}, "step": 0}
+        state: dict[str, Any] = {"model": {"w": zeros(ROWS, COLUMNS, device_mesh=mesh, placements=[Shard(0)])}, "step": 0}
         dcp.load(state, storage_reader=StorageReader(place))
         matrix = state["model"]["w"]
         assert isinstance(matrix, DTensor)
-        assert torch.equal(matrix.full_tensor(), whole(1)) and state["step"] == 1
+        assert torch.equal(matrix.full_tensor(), whole(4)) and state["step"] == 4
     dist.destroy_process_group()
 
 
@@ -113,7 +133,7 @@ def kills(run: str, number: int, seed: int) -> None:
 if __name__ == "__main__":
     directory, number = sys.argv[1:]
     os.makedirs(f"{directory}/ranks")
-    ranks("save", f"{directory}/ranks/step-1", 2)
+    ranks("save", f"{directory}/ranks/step-4", 2)
     for world_size in (1, 3):
-        ranks("load", f"{directory}/ranks/step-1", world_size)
+        ranks("load", f"{directory}/ranks/step-4", world_size)
     kills(f"{directory}/killed", int(number), seed=1)

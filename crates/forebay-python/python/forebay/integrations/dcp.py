@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
+import torch
+from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
 from forebay import checkpoint
@@ -44,6 +46,9 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
         As in `forebay.checkpoint.save`.
     thread_count : int, default 1
         Threads of each rank that write, with a file each.
+    cache_staged_state_dict : bool, default True
+        Keep the memory that `async_save` copies the state to for the next save of a state with the same tensors, which then
+        holds training up for less than half of the time. It is pinned where CUDA is available.
 
     Raises
     ------
@@ -66,8 +71,9 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
         storage_options: Mapping[str, str] | None = None,
         timeout: float | None = None,
         thread_count: int = 1,
+        cache_staged_state_dict: bool = True,
     ) -> None:
-        super().__init__("/", sync_files=False, thread_count=thread_count)
+        super().__init__("/", sync_files=False, thread_count=thread_count, cache_staged_state_dict=cache_staged_state_dict)
         self.path = os.fspath(path)
         self.fs: Any = _Files()
         self._options: dict[str, Any] = {
@@ -75,6 +81,24 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
         }  # fmt: skip
         self._made: checkpoint.Writer | None = None
         self._saver = threading.current_thread()
+        self._outline: object = None
+        self._is_saved = True
+
+    def stage(self, state_dict: Any) -> Any:
+        if self._saver is threading.current_thread():
+            self._abort()  # A save by this thread failed on another rank.
+        if not self.cache_staged_state_dict:
+            return super().stage(state_dict)
+        # The memory of a save that is running, or that failed, is not written to again.
+        outline = _outline(state_dict)
+        if not self._is_saved or outline != self._outline:
+            self.state_dict_cache = None
+            try:
+                self.state_dict_cache = _create_cpu_state_dict(state_dict, pin_memory=torch.cuda.is_available())
+            except RuntimeError:  # There are limits of pinned memory.
+                self.state_dict_cache = _create_cpu_state_dict(state_dict)
+        self._outline, self._is_saved = outline, False
+        return _copy_state_dict(state_dict, self.state_dict_cache, type_check=False)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         saver = self._saver
@@ -126,6 +150,7 @@ class StorageWriter(FileSystemWriter):  # type: ignore[misc]
         made, self._made = cast(checkpoint.Writer, self._made), None
         with made:
             pass
+        self._is_saved = True
 
     def _abort(self) -> None:
         made, self._made = self._made, None
@@ -190,6 +215,20 @@ class StorageReader(FileSystemReader):  # type: ignore[misc]
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return True
+
+
+def _outline(state: Any) -> object:
+    """Describes the tensors of a state. A copy can take those of any state with the same outline."""
+    if isinstance(state, dict):
+        return {name: _outline(value) for name, value in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [_outline(value) for value in state]
+    if not isinstance(state, torch.Tensor):
+        return None
+    if hasattr(state, "local_shards"):
+        return object()  # Each copy of a ShardedTensor has memory of its own.
+    layout = (getattr(state, "device_mesh", None), getattr(state, "placements", None))
+    return (state.dtype, state.shape, getattr(state, "_local_tensor", state).shape, layout)
 
 
 @dataclasses.dataclass(frozen=True)
