@@ -8,7 +8,8 @@ use forebay_image::Transform;
 use forebay_loader::{Loader, Options, Shuffle};
 use forebay_rigs::{BUCKET, FaultProxy, Plan, S3Server};
 use forebay_shard::{Dataset, ShardFormat};
-use forebay_store::{Location, StoreOptions};
+use forebay_store::{Location, Put, Store, StoreOptions};
+use std::fs;
 
 const MIB: u64 = 1 << 20;
 /// Records of 33 kB, 36 MiB: whole windows of two virtual ranks.
@@ -36,13 +37,26 @@ impl Bucket {
             },
             ..Recipe::default()
         };
-        write(&server.bucket_dir(), &recipe);
+        let files = tempfile::tempdir().unwrap();
+        write(files.path(), &recipe);
         let proxy = FaultProxy::new(server.address(), 1, Plan::none());
         let mut store = StoreOptions::new().with_endpoint(proxy.url());
         for (name, value) in S3Server::keys() {
             store = store.with(name, value);
         }
         let place = Location::parse(format!("s3://{BUCKET}")).unwrap();
+        // Through the store: the server keeps the ETag of what it receives, and hashes other files at each request.
+        let bucket = Store::open(&place, &store).unwrap();
+        for folder in ["", "index/"] {
+            let found = fs::read_dir(files.path().join(folder));
+            for file in found.into_iter().flatten().map(Result::unwrap) {
+                if file.path().is_file() {
+                    let key = format!("{folder}{}", file.file_name().into_string().unwrap());
+                    let bytes = fs::read(file.path()).unwrap();
+                    bucket.put(&key, &bytes, Put::Always).unwrap();
+                }
+            }
+        }
         let read = ReadOptions::new(store).for_loader();
         Self {
             dataset: open_dataset(&place, &read).unwrap(),
