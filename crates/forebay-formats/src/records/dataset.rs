@@ -52,14 +52,11 @@ impl Format for Dataset {
                 features: manifest.features.clone(),
                 record_features: manifest.record_features.clone(),
                 schema: manifest.columns.clone(),
-                foreign: None,
                 pack: manifest.pack.clone(),
                 identity: BTreeMap::from([("converted_from".to_owned(), fingerprint)]),
                 order,
-                findings: Vec::new(),
                 is_own: true,
-                label: None,
-                warnings: Vec::new(),
+                ..SourceFacts::default()
             },
         })
     }

@@ -1,5 +1,6 @@
 //! An open source of records: its splits, files and facts.
 
+use super::conversion::Conversion;
 use super::foreign_records::ForeignSchema;
 use super::label_value::LabelRole;
 use super::record::{OwnedRecord, SourceRecord};
@@ -53,28 +54,17 @@ impl RecordSource {
         let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
         let identity = [("source_files", digest), ("columns", names.join(","))];
         let facts = SourceFacts {
-            label_base: 0,
             classes,
             features,
-            schema,
-            record_features: RecordFeatures::default(),
-            foreign: None,
-            findings: Vec::new(),
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: identity
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
             order: order_by_sizes(&splits),
-            is_own: false,
-            label: None,
-            warnings: Vec::new(),
+            ..SourceFacts::new(0, schema, identity)
         };
         Self { splits, facts }
     }
 }
 
 /// Facts about all records of a source. Packing writes them to the manifest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SourceFacts {
     /// The label of the first class.
     pub label_base: i64,
@@ -105,6 +95,44 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
+    /// Returns the facts about files that are converted: these columns and their features, without classes.
+    pub(super) fn new<'a>(
+        label_base: i64,
+        schema: Schema,
+        identity: impl IntoIterator<Item = (&'a str, String)>,
+    ) -> Self {
+        let identity = identity.into_iter();
+        Self {
+            label_base,
+            features: schema.features(),
+            schema,
+            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+            identity: identity
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes over what the conversion that wrote the files knows about them, if there is one. Without its order, `order` is used.
+    pub(super) fn with_conversion(
+        mut self,
+        conversion: Option<&Conversion>,
+        order: impl FnOnce() -> EpochOrder,
+    ) -> Self {
+        if let Some(known) = conversion {
+            self.label_base = known.label_base;
+            self.classes.clone_from(&known.classes);
+            self.features.clone_from(&known.features);
+            self.record_features.clone_from(&known.record_features);
+            self.schema.clone_from(&known.columns);
+            self.is_own = true;
+        }
+        let known = conversion.and_then(|known| known.order.clone());
+        self.order = known.unwrap_or_else(order);
+        self
+    }
+
     /// Returns the columns: those of the source, or columns inferred from the features.
     pub fn columns(&self) -> Schema {
         match self.schema.is_empty() {

@@ -94,25 +94,18 @@ impl Format for TfRecord {
             });
         let order = order_of(&splits)?;
         let labels = LabelKeySource::Foreign(schema.clone());
+        let identity = identity(&schema, &hasher);
         Ok(RecordSource {
             splits: splits
                 .into_iter()
                 .map(|shards| split(shards, &labels, is_remote))
                 .collect(),
             facts: SourceFacts {
-                label_base: schema.label_base,
-                classes: Vec::new(),
                 features: features.collect(),
                 record_features: schema.features.clone(),
-                identity: identity(&schema, &hasher),
-                schema: Schema::default(),
-                foreign: Some((schema, directory(root, is_remote))),
-                pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
+                foreign: Some((schema.clone(), directory(root, is_remote))),
                 order,
-                findings: Vec::new(),
-                is_own: false,
-                label: None,
-                warnings: Vec::new(),
+                ..SourceFacts::new(schema.label_base, Schema::default(), identity)
             },
         })
     }
@@ -203,17 +196,14 @@ fn directory(root: &Path, is_remote: bool) -> PathBuf {
     }
 }
 
-fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> BTreeMap<String, String> {
-    let identity = [
+fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> [(&'static str, String); 5] {
+    [
         ("source_files", files.finalize().to_hex()[..32].to_owned()),
         ("image_feature", schema.features.image.clone()),
         ("label_feature", schema.features.label.clone()),
         ("key_feature", schema.key.clone()),
         ("label_base", schema.label_base.to_string()),
-    ];
-    identity
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+    ]
 }
 
 /// Hashes the values that identify a file of a split.

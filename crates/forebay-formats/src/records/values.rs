@@ -8,7 +8,7 @@ use super::{
 use crate::archive::{Archive, FileVersion};
 use crate::error::{Error, Result};
 use forebay_shard::example::{FeatureKind, RecordFeatures, feature_kinds};
-use forebay_shard::manifest::FeatureEntry;
+use forebay_shard::manifest::{EpochOrder, FeatureEntry};
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, Schema};
 use forebay_shard::{ExampleBuilder, ExampleView};
 use std::collections::BTreeMap;
@@ -154,25 +154,13 @@ impl Values {
             ("source_files", files.finalize().to_hex()[..32].to_owned()),
             ("label_base", self.label_base().to_string()),
         ];
-        let mut facts = SourceFacts {
-            label_base: self.label_base(),
-            classes: Vec::new(),
-            features: schema.features(),
-            record_features: RecordFeatures::default(),
-            schema,
-            foreign: None,
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: BTreeMap::new(),
-            order: forebay_shard::manifest::EpochOrder::default(),
-            findings: Vec::new(),
-            is_own: conversion.is_some(),
-            label: None,
-            warnings: Vec::new(),
-        };
         if let Values::Foreign(schema) = self {
             let RecordFeatures { image, label, .. } = &schema.features;
             identity.push(("image_feature", image.clone()));
             identity.push(("label_feature", label.clone()));
+        }
+        let mut facts = SourceFacts::new(self.label_base(), schema, identity);
+        if let Values::Foreign(schema) = self {
             facts.record_features = schema.features.clone();
             facts.schema = Schema::default();
             facts.foreign = Some(((**schema).clone(), root.to_path_buf()));
@@ -185,19 +173,8 @@ impl Values {
             };
             facts.features = kinds.into_iter().map(entry).collect();
         }
-        if let Some(known) = conversion {
-            facts.label_base = known.label_base;
-            facts.classes = known.classes;
-            facts.features = known.features;
-            facts.record_features = known.record_features;
-            facts.schema = known.columns;
-            facts.order = known.order.unwrap_or_default();
-        }
+        let mut facts = facts.with_conversion(conversion.as_ref(), EpochOrder::default);
         facts.schema = without(facts.schema, input);
-        facts.identity = identity
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
         facts
     }
 }

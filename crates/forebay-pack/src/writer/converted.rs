@@ -11,8 +11,7 @@ use crate::options::{DatasetFormat, OnBad};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_formats::records::{Conversion, RecordFormat, RecordInput, SinkOptions, SourceFacts};
 use forebay_shard::Manifest;
-use forebay_shard::example::RecordFeatures;
-use forebay_shard::manifest::{EpochOrder, FILE_NAME, FeatureEntry};
+use forebay_shard::manifest::{FILE_NAME, FeatureEntry};
 use forebay_shard::schema::{Column, ColumnType, IMAGE, LABEL, Schema};
 use forebay_store::{Location, Store};
 use std::collections::BTreeMap;
@@ -124,16 +123,9 @@ impl Converted {
             label_base: i64::from(options.label_base),
             classes: options.classes.clone(),
             features: options.schema.features(),
-            record_features: RecordFeatures::default(),
             schema: options.schema.clone(),
-            foreign: None,
-            pack: BTreeMap::new(),
-            identity: BTreeMap::new(),
-            order: EpochOrder::default(),
-            findings: Vec::new(),
             is_own: true,
-            label: None,
-            warnings: Vec::new(),
+            ..SourceFacts::default()
         };
         let mut sink = SinkOptions::default();
         sink.compression = compression;

@@ -98,35 +98,18 @@ pub(in crate::records) fn open(
         ("columns", uses.collect::<Vec<_>>().join(",")),
         ("label_base", table.label_base.to_string()),
     ];
-    let order = conversion.and_then(|known| known.order.clone());
     let schema = match conversion {
         Some(known) => known.columns.clone(),
         None => table.schema().map_err(|what| Error::source(root, what))?,
     };
+    let facts = SourceFacts {
+        features: table.features(),
+        record_features: table.record_features(),
+        findings,
+        ..SourceFacts::new(table.label_base, schema, identity)
+    };
     Ok(RecordSource {
-        facts: SourceFacts {
-            label_base: table.label_base,
-            classes: conversion.map_or_else(Vec::new, |known| known.classes.clone()),
-            features: match conversion {
-                Some(known) => known.features.clone(),
-                None => table.features(),
-            },
-            record_features: match conversion {
-                Some(known) => known.record_features.clone(),
-                None => table.record_features(),
-            },
-            schema,
-            foreign: None,
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: identity
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
-            order: order.unwrap_or_else(|| order_by_sizes(&splits)),
-            findings,
-            is_own: conversion.is_some(),
-            label: None,
-            warnings: Vec::new(),
-        },
+        facts: facts.with_conversion(conversion, || order_by_sizes(&splits)),
         splits,
     })
 }

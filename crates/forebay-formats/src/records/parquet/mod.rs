@@ -141,28 +141,17 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
             feature.clone_from(&column.feature);
         }
     }
-    let order = conversion.as_ref().and_then(|known| known.order.clone());
-    Ok(RecordSource {
-        facts: SourceFacts {
-            label_base: fields.label_base,
-            classes: match &conversion {
-                Some(known) => known.classes.clone(),
-                None => fields.classes.clone(),
-            },
-            features: fields.features(),
-            record_features,
-            schema: fields.columns.clone(),
-            foreign: None,
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: identity
-                .map(|(name, value)| (name.to_owned(), value))
-                .into(),
-            order: order.unwrap_or_else(|| order_by_sizes(&splits)),
-            findings: Vec::new(),
-            is_own: conversion.is_some(),
-            label: None,
-            warnings: Vec::new(),
-        },
-        splits,
-    })
+    let facts = SourceFacts {
+        classes: fields.classes.clone(),
+        ..SourceFacts::new(fields.label_base, fields.columns.clone(), identity)
+    };
+    let facts = facts.with_conversion(conversion.as_ref(), || order_by_sizes(&splits));
+    // The columns are known from the files, even those of a conversion.
+    let facts = SourceFacts {
+        features: fields.features(),
+        record_features,
+        schema: fields.columns.clone(),
+        ..facts
+    };
+    Ok(RecordSource { splits, facts })
 }

@@ -445,35 +445,18 @@ impl Columns {
         conversion: Option<&Conversion>,
         root: &Path,
     ) -> SourceFacts {
-        let known = conversion.and_then(|known| known.order.clone());
-        SourceFacts {
-            label_base: self.label_base,
-            classes: match conversion {
-                Some(known) => known.classes.clone(),
-                None => classes,
-            },
-            features: match conversion {
-                Some(known) => known.features.clone(),
-                None => self.schema.features(),
-            },
+        let foreign = self.foreign.clone();
+        let facts = SourceFacts {
+            classes,
             record_features: self.record_features.clone(),
-            schema: self.schema.clone(),
-            foreign: self
-                .foreign
-                .clone()
-                .map(|schema| (schema, root.to_path_buf())),
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity: self.identity(files),
-            order: known.unwrap_or_else(|| order_of(files)),
-            findings: Vec::new(),
-            is_own: conversion.is_some(),
-            label: None,
-            warnings: Vec::new(),
-        }
+            foreign: foreign.map(|schema| (schema, root.to_path_buf())),
+            ..SourceFacts::new(self.label_base, self.schema.clone(), self.identity(files))
+        };
+        facts.with_conversion(conversion, || order_of(files))
     }
 
     /// Returns the identity of the files and of the options for reading them.
-    fn identity(&self, files: &[SampleFile<'_>]) -> BTreeMap<String, String> {
+    fn identity(&self, files: &[SampleFile<'_>]) -> [(&'static str, String); 4] {
         let mut hasher = blake3::Hasher::new();
         let mut item = |bytes: &[u8]| {
             hasher
@@ -491,15 +474,12 @@ impl Columns {
             item(&file.version.modified.to_le_bytes());
         }
         let RecordFeatures { image, label, .. } = &self.record_features;
-        let identity = [
+        [
             ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
             ("image_feature", image.clone()),
             ("label_feature", label.clone()),
             ("label_base", self.label_base.to_string()),
-        ];
-        identity
-            .map(|(name, value)| (name.to_owned(), value))
-            .into()
+        ]
     }
 }
 

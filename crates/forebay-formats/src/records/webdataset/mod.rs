@@ -18,7 +18,6 @@ use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use columns::Columns;
-use forebay_shard::example::RecordFeatures;
 use forebay_shard::manifest::{EpochOrder, block_records};
 use forebay_store::map_parallel;
 use index::TarIndex;
@@ -90,31 +89,12 @@ impl Format for WebDataset {
             return Err(Error::source(&root, "the tars hold no samples"));
         }
         let identity = identity(&sources, &columns, input);
-        let order = match conversion.as_ref().and_then(|known| known.order.clone()) {
-            Some(order) => order,
-            None => order_of(&sources),
-        };
-        let (schema, features) = (columns.schema(), columns.features());
         let facts = SourceFacts {
-            label_base: columns.label_base,
-            classes: conversion
-                .as_ref()
-                .map_or_else(Vec::new, |known| known.classes.clone()),
-            features,
-            record_features: match &conversion {
-                Some(known) => known.record_features.clone(),
-                None => RecordFeatures::default(),
-            },
-            schema,
-            foreign: None,
-            pack: BTreeMap::from([("tool".to_owned(), "convert".into())]),
-            identity,
-            order,
+            features: columns.features(),
             findings,
-            is_own: conversion.is_some(),
-            label: None,
-            warnings: Vec::new(),
+            ..SourceFacts::new(columns.label_base, columns.schema(), identity)
         };
+        let facts = facts.with_conversion(conversion.as_ref(), || order_of(&sources));
         let file = |index| TarFile::new(Arc::new(index), Arc::clone(&columns));
         let splits = sources
             .into_iter()
@@ -224,7 +204,7 @@ fn identity(
     sources: &[(String, Vec<TarIndex>)],
     columns: &Columns,
     input: &RecordInput,
-) -> BTreeMap<String, String> {
+) -> [(&'static str, String); 6] {
     let mut hasher = blake3::Hasher::new();
     let mut item = |bytes: &[u8]| {
         hasher
@@ -241,7 +221,7 @@ fn identity(
         }
     }
     let chosen = |name: &Option<String>| name.clone().unwrap_or_default();
-    let identity = [
+    [
         ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
         ("label_base", columns.label_base.to_string()),
         ("image_feature", chosen(&input.features.image_feature)),
@@ -251,10 +231,7 @@ fn identity(
             "on_bad_record",
             format!("{:?}", input.on_bad_record).to_lowercase(),
         ),
-    ];
-    identity
-        .map(|(name, value)| (name.to_owned(), value))
-        .into()
+    ]
 }
 
 /// Returns the name of a tar's member for findings.

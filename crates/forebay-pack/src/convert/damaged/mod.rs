@@ -104,16 +104,13 @@ pub(super) fn open(location: &Location, read: &ReadOptions, label_base: i64) -> 
         features,
         record_features: manifest.record_features,
         schema: manifest.columns,
-        foreign: None,
         pack: manifest.pack,
         identity: identity
             .map(|(name, value)| (name.to_owned(), value))
             .into(),
         order,
-        findings: Vec::new(),
         is_own: true,
-        label: None,
-        warnings: Vec::new(),
+        ..SourceFacts::default()
     };
     Ok(Damaged {
         source: Source {
