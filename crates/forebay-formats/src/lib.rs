@@ -53,6 +53,7 @@ mod progress;
 pub mod records;
 pub mod sniff;
 mod system_names;
+mod voc_xml;
 
 pub use class_list::{ClassList, ClassName, FileClasses, is_list_path};
 pub use class_order::ClassOrder;

@@ -7,10 +7,9 @@
 use crate::annotation_size::{self, SizeFit};
 use crate::finding::{Action, Finding, Reason};
 use crate::key_path::{join, stem};
+use crate::voc_xml::{self, Sides, number, set_side};
 use forebay_store::Cancel;
 use forebay_store::map_parallel;
-use quick_xml::Reader;
-use quick_xml::events::Event;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -236,83 +235,22 @@ fn unread(path: &[u8], what: String) -> Finding {
     Finding::new(Action::Ignored, Reason::BadAnnotation, path, what)
 }
 
-/// Corners of the box that is being parsed.
-#[derive(Default)]
-struct Corners {
-    xmin: Option<f64>,
-    xmax: Option<f64>,
-    ymin: Option<f64>,
-    ymax: Option<f64>,
-}
-
 /// Parses the boxes of an annotation, in the order of the file.
 pub(crate) fn parse(xml: &[u8]) -> Result<Annotation, String> {
-    let mut reader = Reader::from_reader(xml);
-    let mut path: Vec<Vec<u8>> = Vec::new();
-    let mut text = String::new();
     let (mut width, mut height) = (None, None);
     let mut corners = Vec::new();
-    let mut open: Option<Corners> = None;
-    let mut root_seen = false;
-    loop {
-        let at = reader.buffer_position();
-        let fail = |what: String| format!("byte {at}: {what}");
-        match reader
-            .read_event()
-            .map_err(|error| fail(error.to_string()))?
-        {
-            Event::Start(start) => {
-                root_seen = true;
-                text.clear();
-                path.push(start.name().as_ref().to_vec());
-                if path.len() > 32 {
-                    return Err(fail("elements nest too deep".into()));
-                }
-                if names(&path) == ["annotation", "object", "bndbox"] {
-                    open = Some(Corners::default());
-                }
-            }
-            Event::Text(more) => {
-                text.push_str(&more.decode().map_err(|error| fail(error.to_string()))?)
-            }
-            Event::End(_) => {
-                let number = || {
-                    let value: f64 = text
-                        .trim()
-                        .parse()
-                        .map_err(|_| fail(format!("{:?} is no number", text.trim())))?;
-                    if !value.is_finite() {
-                        return Err(fail(format!("{value} is no coordinate")));
-                    }
-                    Ok(value)
-                };
-                match names(&path).as_slice() {
-                    ["annotation", "size", "width"] => width = Some(number()?),
-                    ["annotation", "size", "height"] => height = Some(number()?),
-                    ["annotation", "object", "bndbox", side] => {
-                        if let Some(corners) = &mut open {
-                            match *side {
-                                "xmin" => corners.xmin = Some(number()?),
-                                "xmax" => corners.xmax = Some(number()?),
-                                "ymin" => corners.ymin = Some(number()?),
-                                "ymax" => corners.ymax = Some(number()?),
-                                _ => {}
-                            }
-                        }
-                    }
-                    ["annotation", "object", "bndbox"] => corners.extend(open.take()),
-                    _ => {}
-                }
-                path.pop();
-                text.clear();
-            }
-            Event::Empty(_) => root_seen = true,
-            Event::Eof if !path.is_empty() => return Err(fail("it is cut short".into())),
-            Event::Eof => break,
+    let mut open = Sides::default();
+    let has_elements = voc_xml::walk(xml, false, |names, text| {
+        match names {
+            ["annotation", "size", "width"] => width = Some(number(text)?),
+            ["annotation", "size", "height"] => height = Some(number(text)?),
+            ["annotation", "object", "bndbox", side] => set_side(&mut open, side, text)?,
+            ["annotation", "object", "bndbox"] => corners.push(std::mem::take(&mut open)),
             _ => {}
         }
-    }
-    if !root_seen {
+        Ok(())
+    })?;
+    if !has_elements {
         return Err("it is empty".into());
     }
     if corners.is_empty() {
@@ -328,9 +266,7 @@ pub(crate) fn parse(xml: &[u8]) -> Result<Annotation, String> {
     }
     let mut boxes = Vec::with_capacity(corners.len());
     for one in corners {
-        let (Some(xmin), Some(xmax), Some(ymin), Some(ymax)) =
-            (one.xmin, one.xmax, one.ymin, one.ymax)
-        else {
+        let [Some(xmin), Some(ymin), Some(xmax), Some(ymax)] = one else {
             return Err("a box lacks one of xmin, xmax, ymin, ymax".into());
         };
         boxes.extend(relative((xmin, xmax), (ymin, ymax), width, height));
@@ -354,13 +290,6 @@ fn relative(x: (f64, f64), y: (f64, f64), width: f64, height: f64) -> Option<Bou
         ymin,
         ymax,
     })
-}
-
-/// Returns the path of elements as text; a name that is not UTF-8 becomes one that matches nothing.
-fn names(path: &[Vec<u8>]) -> Vec<&str> {
-    path.iter()
-        .map(|name| std::str::from_utf8(name).unwrap_or_default())
-        .collect()
 }
 
 #[cfg(test)]

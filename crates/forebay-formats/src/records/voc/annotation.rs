@@ -1,11 +1,7 @@
 //! Parses the annotation of an image: an XML file with the size of the image and its objects.
 
-use quick_xml::Reader;
-use quick_xml::escape::resolve_predefined_entity;
-use quick_xml::events::{BytesRef, Event};
+use crate::voc_xml::{self, Sides, number, set_side};
 
-/// Deepest nesting of elements.
-const MAX_DEPTH: usize = 32;
 /// Most objects of an image.
 const MAX_OBJECTS: usize = 100_000;
 
@@ -35,69 +31,35 @@ pub(super) struct Annotation {
 #[derive(Default)]
 struct Open {
     object: Object,
-    /// xmin, ymin, xmax, ymax in pixels.
-    sides: [Option<f64>; 4],
+    sides: Sides,
 }
 
 /// Parses an annotation. Errors name the element.
 pub(super) fn parse(xml: &[u8]) -> Result<Annotation, String> {
-    let mut reader = Reader::from_reader(xml);
-    let mut path: Vec<String> = Vec::new();
-    let mut text = String::new();
     let mut found = Annotation::default();
     let mut size = [None; 2];
     let mut open = Open::default();
     let mut sides = Vec::new();
     let mut is_annotation = false;
-    loop {
-        let at = reader.buffer_position();
-        let fail = |what: String| format!("offset {at}: {what}");
-        let event = reader
-            .read_event()
-            .map_err(|error| fail(error.to_string()))?;
-        match event {
-            Event::Start(start) => {
-                text.clear();
-                path.push(String::from_utf8_lossy(start.name().as_ref()).into_owned());
-                if path.len() > MAX_DEPTH {
-                    return Err(fail("elements nest too deep".to_owned()));
+    voc_xml::walk(xml, true, |names, text| {
+        match names {
+            ["annotation"] => is_annotation = true,
+            ["annotation", "filename"] => text.trim().clone_into(&mut found.filename),
+            ["annotation", "size", "width"] => size[0] = Some(number(text)?),
+            ["annotation", "size", "height"] => size[1] = Some(number(text)?),
+            ["annotation", "object"] => {
+                if found.objects.len() == MAX_OBJECTS {
+                    return Err(format!("it has more than {MAX_OBJECTS} objects"));
                 }
-                is_annotation |= path == ["annotation"];
+                let done = std::mem::take(&mut open);
+                sides.push(done.sides);
+                found.objects.push(done.object);
             }
-            Event::Text(more) => {
-                text.push_str(&more.decode().map_err(|error| fail(error.to_string()))?);
-            }
-            Event::CData(more) => {
-                text.push_str(&more.decode().map_err(|error| fail(error.to_string()))?);
-            }
-            Event::GeneralRef(reference) => text.push(character(&reference).map_err(fail)?),
-            Event::End(_) => {
-                let names: Vec<&str> = path.iter().map(String::as_str).collect();
-                match names.as_slice() {
-                    ["annotation", "filename"] => text.trim().clone_into(&mut found.filename),
-                    ["annotation", "size", "width"] => size[0] = Some(number(&text).map_err(fail)?),
-                    ["annotation", "size", "height"] => {
-                        size[1] = Some(number(&text).map_err(fail)?)
-                    }
-                    ["annotation", "object"] => {
-                        if found.objects.len() == MAX_OBJECTS {
-                            return Err(fail(format!("it has more than {MAX_OBJECTS} objects")));
-                        }
-                        let done = std::mem::take(&mut open);
-                        sides.push(done.sides);
-                        found.objects.push(done.object);
-                    }
-                    ["annotation", "object", inner @ ..] => open.set(inner, &text).map_err(fail)?,
-                    _ => {}
-                }
-                path.pop();
-                text.clear();
-            }
-            Event::Eof if !path.is_empty() => return Err(fail("it is cut short".to_owned())),
-            Event::Eof => break,
+            ["annotation", "object", inner @ ..] => open.set(inner, text)?,
             _ => {}
         }
-    }
+        Ok(())
+    })?;
     if !is_annotation {
         return Err("it has no element <annotation>".to_owned());
     }
@@ -124,12 +86,7 @@ impl Open {
             ["difficult"] => object.is_difficult = flag(text)?,
             ["truncated"] => object.is_truncated = flag(text)?,
             ["occluded"] => object.is_occluded = flag(text)?,
-            ["bndbox", side] => {
-                let names = ["xmin", "ymin", "xmax", "ymax"];
-                if let Some(at) = names.iter().position(|name| name == side) {
-                    self.sides[at] = Some(number(text)?);
-                }
-            }
+            ["bndbox", side] => set_side(&mut self.sides, side, text)?,
             _ => {}
         }
         Ok(())
@@ -137,7 +94,7 @@ impl Open {
 }
 
 /// Returns a box as fractions of the image size, as TensorFlow's tools compute it: coordinates divided by width and height.
-fn corners(sides: [Option<f64>; 4], size: [Option<f64>; 2]) -> Result<[f32; 4], String> {
+fn corners(sides: Sides, size: [Option<f64>; 2]) -> Result<[f32; 4], String> {
     let [Some(xmin), Some(ymin), Some(xmax), Some(ymax)] = sides else {
         return Err("it lacks one of xmin, ymin, xmax, ymax in <bndbox>".to_owned());
     };
@@ -159,29 +116,12 @@ fn corners(sides: [Option<f64>; 4], size: [Option<f64>; 2]) -> Result<[f32; 4], 
     ])
 }
 
-fn number(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
-    value.ok_or_else(|| format!("{text:?} is not a number"))
-}
-
 fn flag(text: &str) -> Result<bool, String> {
     match text.trim() {
         "" | "0" => Ok(false),
         "1" => Ok(true),
         other => Err(format!("{other:?} is neither 0 nor 1")),
     }
-}
-
-/// Resolves a predefined XML entity or a character reference.
-fn character(reference: &BytesRef<'_>) -> Result<char, String> {
-    let by_number = reference.resolve_char_ref();
-    if let Some(found) = by_number.map_err(|error| error.to_string())? {
-        return Ok(found);
-    }
-    let name = reference.decode().map_err(|error| error.to_string())?;
-    let found = resolve_predefined_entity(&name).and_then(|text| text.chars().next());
-    found.ok_or_else(|| format!("the entity {name:?} is not one of XML's own"))
 }
 
 #[cfg(test)]
