@@ -50,7 +50,7 @@ pub use file_lock::FileLock;
 pub use limiter::Limiter;
 pub use location::Location;
 pub use object_or_tree::ObjectOrTree;
-pub use parallel::{for_each_parallel, for_each_parallel_with, map_parallel};
+pub use parallel::{for_each_parallel, for_each_parallel_with, map_parallel, try_map_parallel};
 pub use prices::{Cost, Tariff, Usage};
 pub use share::{BACKGROUND_PATIENCE, BACKGROUND_PERCENT, BandwidthShare, Reading};
 pub use store::{

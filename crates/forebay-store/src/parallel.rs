@@ -1,5 +1,6 @@
 //! Parallel loops for blocking calls.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
@@ -98,10 +99,36 @@ pub fn map_parallel<T: Sync, S, R: Send>(
     results
 }
 
+/// As [`map_parallel`], for work that can fail: after a failure no further item starts.
+///
+/// # Errors
+/// The first failure in the order of the items.
+pub fn try_map_parallel<T: Sync, R: Send, E: Send>(
+    items: &[T],
+    jobs: usize,
+    stopped: &(dyn Fn() -> bool + Sync),
+    work: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<Option<R>>, E> {
+    let has_failed = AtomicBool::new(false);
+    let is_over = || stopped() || has_failed.load(Ordering::Relaxed);
+    let results = map_parallel(
+        items,
+        jobs,
+        &is_over,
+        || (),
+        |(), item| {
+            let result = work(item);
+            has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            result
+        },
+    );
+    results.into_iter().map(Option::transpose).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn no_item_starts_after_a_failure() {
@@ -164,6 +191,22 @@ mod tests {
             });
             assert_eq!(result, Err(5));
             assert!(begun.into_inner() < 1000);
+        }
+    }
+
+    #[test]
+    fn the_failure_of_the_first_item_is_returned() {
+        let items: Vec<usize> = (0..1000).collect();
+        for jobs in [1, 4] {
+            let work = |n: &usize| if *n % 10 == 9 { Err(*n) } else { Ok(*n) };
+            assert_eq!(try_map_parallel(&items, jobs, &|| false, work), Err(9));
+            let all: Vec<_> = (0..9).map(Some).collect();
+            assert_eq!(
+                try_map_parallel(&items[..9], jobs, &|| false, work),
+                Ok(all)
+            );
+            let none = try_map_parallel(&items[..2], jobs, &|| true, work);
+            assert_eq!(none, Ok(vec![None, None]));
         }
     }
 

@@ -5,7 +5,7 @@ use super::{RecordFile, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use forebay_shard::ExampleView;
 use forebay_shard::manifest::ClassEntry;
-use forebay_store::map_parallel;
+use forebay_store::try_map_parallel;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -58,20 +58,16 @@ pub(super) fn names(
         .map(|file| &**file)
         .collect();
     let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let read = |_: &mut (), file: &&dyn RecordFile| names_of(*file, candidate);
+    let read = |file: &&dyn RecordFile| names_of(*file, candidate);
+    let found = try_map_parallel(&files, jobs, &|| false, read)?;
     let mut all = BTreeSet::new();
-    let mut records = 0;
     let mut bytes = 0;
-    for (found, file) in map_parallel(&files, jobs, &|| false, || (), read)
-        .into_iter()
-        .zip(&files)
-    {
-        records += file.records() as usize;
-        for name in found.unwrap_or(Err(Error::Interrupted))? {
-            let len = name.len();
-            if all.insert(name) {
-                bytes += len;
-            }
+    let records: u64 = files.iter().map(|file| file.records()).sum();
+    let records = records as usize;
+    for name in found.into_iter().flatten().flatten() {
+        let len = name.len();
+        if all.insert(name) {
+            bytes += len;
         }
     }
     let is_chosen = input.features.label_feature.is_some();

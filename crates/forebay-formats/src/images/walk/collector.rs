@@ -15,10 +15,8 @@ use crate::key_path::{self, base, join, stem};
 use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
 use crate::system_names::part_left_aside;
-use forebay_store::Cancel;
-use forebay_store::map_parallel;
+use forebay_store::{Cancel, try_map_parallel};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest list or annotation that is read.
 const TEXT_MAX_BYTES: u64 = 64 << 20;
@@ -118,28 +116,19 @@ impl<'a> Collector<'a> {
             return Err(Error::source(shown.unwrap_or_default(), what));
         }
         let (progress, cancel) = (self.progress, self.cancel);
-        let failed = AtomicBool::new(false);
-        let stopped = || failed.load(Ordering::Relaxed) || cancel.is_cancelled();
-        let all = map_parallel(
-            archives,
-            jobs,
-            &stopped,
-            || (),
-            |(), (dir, archive)| {
-                let mut collector = Collector::new(progress, cancel);
-                let mount = Mount {
-                    dir,
-                    flat: false,
-                    annotations: false,
-                };
-                let read = collector.read(archive, &mount);
-                failed.fetch_or(read.is_err(), Ordering::Relaxed);
-                read.map(|()| collector.collected)
-            },
-        );
+        let stopped = || cancel.is_cancelled();
+        let all = try_map_parallel(archives, jobs, &stopped, |(dir, archive)| -> Result<_> {
+            let mut collector = Collector::new(progress, cancel);
+            let mount = Mount {
+                dir,
+                flat: false,
+                annotations: false,
+            };
+            collector.read(archive, &mount)?;
+            Ok(collector.collected)
+        })?;
         for (one, (dir, _)) in all.into_iter().zip(archives) {
-            let one = one.ok_or(Error::Interrupted);
-            self.absorb(dir, one??);
+            self.absorb(dir, one.ok_or(Error::Interrupted)?);
         }
         Ok(())
     }

@@ -47,6 +47,16 @@ pub(crate) struct Members {
     pub(crate) texts: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// Returns the index of a kind, which is added if it is new.
+fn number_of(kinds: &mut Vec<ContentKind>, kind: ContentKind) -> u8 {
+    let known = kinds.iter().position(|known| *known == kind);
+    let number = known.unwrap_or_else(|| {
+        kinds.push(kind);
+        kinds.len() - 1
+    });
+    number as u8
+}
+
 impl Members {
     pub(crate) fn push(
         &mut self,
@@ -55,11 +65,7 @@ impl Members {
         place: MemberLocation,
         kind: ContentKind,
     ) {
-        let known = self.kinds.iter().position(|known| *known == kind);
-        let kind = known.unwrap_or_else(|| {
-            self.kinds.push(kind);
-            self.kinds.len() - 1
-        });
+        let kind = number_of(&mut self.kinds, kind);
         let start = self.paths.len() as u64;
         self.paths.extend_from_slice(path);
         self.items.push(Item {
@@ -68,7 +74,7 @@ impl Members {
             size,
             len: path.len() as u16,
             archive: place.archive,
-            kind: kind as u8,
+            kind,
         });
     }
 
@@ -117,23 +123,18 @@ impl Members {
             let Some(kind) = kinds.get(&item.offset) else {
                 continue;
             };
-            let known = self.kinds.iter().position(|known| known == kind);
-            item.kind = known.unwrap_or_else(|| {
-                self.kinds.push(*kind);
-                self.kinds.len() - 1
-            }) as u8;
+            item.kind = number_of(&mut self.kinds, *kind);
         }
     }
 
-    fn path(&self, index: usize) -> &[u8] {
-        let item = &self.items[index];
+    fn path_of(&self, item: &Item) -> &[u8] {
         &self.paths[item.start as usize..item.start as usize + usize::from(item.len)]
     }
 
     fn get(&self, index: usize) -> MemberRef<'_> {
         let item = &self.items[index];
         MemberRef {
-            path: self.path(index),
+            path: self.path_of(item),
             size: item.size,
             place: MemberLocation {
                 archive: item.archive,
@@ -145,16 +146,7 @@ impl Members {
 
     /// Returns the index of the first member whose path is not less than `path`.
     fn position(&self, path: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.items.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.path(middle) < path {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        self.items.partition_point(|item| self.path_of(item) < path)
     }
 
     /// Returns all members below a directory, in byte order of their paths; the empty path stands for the root.

@@ -14,13 +14,10 @@ use crate::progress::Progress;
 use crate::sniff::{self, ContentKind};
 use crate::system_names::part_left_aside;
 use forebay_shard::MAX_RECORD_BYTES;
-use forebay_store::Cancel;
-use forebay_store::map_parallel;
-use forebay_store::{Object, Store};
+use forebay_store::{Cancel, Object, Store, try_map_parallel};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Most requests in flight: listings, small objects, or first bytes of objects.
@@ -161,13 +158,10 @@ impl Objects {
     }
 
     /// Reads at most `limit` bytes from the beginning of an object.
-    fn head(&self, member: &MemberRef<'_>, limit: u64) -> Result<Vec<u8>, String> {
-        let len = member.size.min(limit);
-        let object = self
-            .list
-            .object(member.place.offset, member.size)
-            .ok_or("the census has no such object")?;
-        let mut bytes = vec![0; len as usize];
+    fn head(&self, number: u64, size: u64, limit: u64) -> Result<Vec<u8>, String> {
+        let object = self.list.object(number, size);
+        let object = object.ok_or("the census has no such object")?;
+        let mut bytes = vec![0; size.min(limit) as usize];
         if !bytes.is_empty() {
             self.store
                 .read_at_if(&object, 0, &mut bytes)
@@ -198,45 +192,26 @@ impl Objects {
                     && part_left_aside(key, 0).is_none()
                     && (deep || !key.contains(&b'/'))
             });
-            unknown.extend(here.map(|member| member.place.offset));
+            unknown.extend(here.map(|member| (member.place.offset, member.size)));
         }
         unknown.sort_unstable();
         unknown.dedup();
-        let sizes: BTreeMap<u64, u64> = members
-            .below(b"")
-            .filter(|member| member.kind == ContentKind::Unlooked)
-            .map(|member| (member.place.offset, member.size))
-            .collect();
-        let found = in_parallel(&unknown, cancel, |number| {
-            let size = sizes.get(number).copied().unwrap_or(0);
-            let place = MemberLocation {
-                archive: 0,
-                offset: *number,
-            };
-            let member = MemberRef {
-                path: b"",
-                size,
-                place,
-                kind: ContentKind::Unlooked,
-            };
-            self.head(&member, sniff::SNIFF_BYTES as u64)
-                .map(|head| sniff::kind(&head))
-        });
-        let mut kinds = BTreeMap::new();
-        for (number, kind) in unknown.iter().zip(found) {
-            let kind = match kind {
-                None => ContentKind::NotAnImage,
-                Some(Ok(kind)) => kind,
-                // The kind decides whether an object is packed, so a failed request must not look like an ignored file.
-                Some(Err(what)) => {
+        // The kind decides whether an object is packed, so a failed request must not look like an ignored file.
+        let found = in_parallel(&unknown, cancel, |(number, size)| {
+            match self.head(*number, *size, sniff::SNIFF_BYTES as u64) {
+                Ok(head) => Ok(sniff::kind(&head)),
+                Err(what) => {
                     let key = self.list.object(*number, 0).map(|object| object.key);
                     let place = self.store.location().join(&key.unwrap_or_default());
-                    return Err(Error::source(place.to_string(), what));
+                    Err(Error::source(place.to_string(), what))
                 }
-            };
-            kinds.insert(*number, kind);
-        }
-        members.learn(&kinds);
+            }
+        })?;
+        let kinds = unknown.iter().zip(found).map(|((number, _), kind)| {
+            let kind = kind.unwrap_or(ContentKind::NotAnImage);
+            (*number, kind)
+        });
+        members.learn(&kinds.collect());
         Ok(())
     }
 
@@ -252,26 +227,27 @@ impl Objects {
             .flat_map(|dir| members.below(dir))
             .filter(|member| member.path.ends_with(b".xml"))
             .collect();
-        let read = in_parallel(&annotations, cancel, |member| -> Result<_, String> {
+        let read = in_parallel(&annotations, cancel, |member| {
             if member.size > boxes::XML_MAX_BYTES {
                 let what = format!("it has more than {} bytes", boxes::XML_MAX_BYTES);
                 return Ok(Err(what));
             }
-            let xml = self.head(member, boxes::XML_MAX_BYTES)?;
-            Ok(boxes::parse(&xml))
-        });
+            match self.head(member.place.offset, member.size, boxes::XML_MAX_BYTES) {
+                Ok(xml) => Ok(boxes::parse(&xml)),
+                Err(what) => {
+                    let key = String::from_utf8_lossy(member.path);
+                    let place = self.store.location().join(&key);
+                    Err(Error::source(place.to_string(), what))
+                }
+            }
+        })?;
         let mut index = BoxIndex::default();
         let mut findings = Vec::new();
         for (member, parsed) in annotations.iter().zip(read) {
             match parsed {
                 None => {}
+                Some(Ok(annotation)) => index.add(stem(base(member.path)), &annotation),
                 Some(Err(what)) => {
-                    let key = String::from_utf8_lossy(member.path);
-                    let place = self.store.location().join(&key);
-                    return Err(Error::source(place.to_string(), what));
-                }
-                Some(Ok(Ok(annotation))) => index.add(stem(base(member.path)), &annotation),
-                Some(Ok(Err(what))) => {
                     let (action, reason) = (Action::Ignored, Reason::BadAnnotation);
                     findings.push(Finding::new(action, reason, member.path, what));
                 }
@@ -300,19 +276,15 @@ pub(crate) fn list(store: &Store, progress: &dyn Progress, cancel: &Cancel) -> R
     gather(top.objects);
     let mut dirs = top.dirs;
     if dirs.len() < MANY_DIRS {
-        let levels = in_parallel(&dirs, cancel, |dir| store.list_dir(dir));
+        let levels = in_parallel(&dirs, cancel, |dir| store.list_dir(dir))?;
         let mut below = Vec::new();
         for level in levels.into_iter().flatten() {
-            let level = level?;
             gather(level.objects);
             below.extend(level.dirs);
         }
         dirs = below;
     }
-    let listed = in_parallel(&dirs, cancel, |dir| store.list(dir).map(&gather));
-    for done in listed.into_iter().flatten() {
-        done?;
-    }
+    in_parallel(&dirs, cancel, |dir| store.list(dir).map(&gather))?;
     if cancel.is_cancelled() {
         return Err(Error::Interrupted);
     }
@@ -405,28 +377,14 @@ impl Gathered {
             text_bytes <= TEXTS_MAX_BYTES
         });
         let read = in_parallel(&texts, cancel, |(path, size, place)| {
-            let (size, place, kind) = (*size, *place, ContentKind::NotAnImage);
-            objects.head(
-                &MemberRef {
-                    path,
-                    size,
-                    place,
-                    kind,
-                },
-                TEXT_MAX_BYTES,
-            )
-        });
+            let text = objects.head(place.offset, *size, TEXT_MAX_BYTES);
+            text.map_err(|what| {
+                let at = shown.join(String::from_utf8_lossy(path).as_ref());
+                Error::source(at, what)
+            })
+        })?;
         for ((path, ..), text) in texts.into_iter().zip(read) {
-            match text {
-                None => {}
-                Some(Ok(text)) => {
-                    members.texts.insert(path, text);
-                }
-                Some(Err(what)) => {
-                    let at = shown.join(String::from_utf8_lossy(&path).as_ref());
-                    return Err(Error::source(at, what));
-                }
-            }
+            members.texts.extend(text.map(|text| (path, text)));
         }
         Ok(Listed {
             members,
@@ -436,27 +394,14 @@ impl Gathered {
     }
 }
 
-/// Calls `work` for all things with up to `REQUESTS` threads and returns the results in order. After a cancellation or a
-/// failure no more calls start, and the remaining results are `None`: a store that refuses one request will refuse the next.
+/// Calls `work` for all things with up to `REQUESTS` threads and returns the results in order. After a cancellation no more
+/// calls start, and the remaining results are `None`; after a failure neither: a store that refuses one request will refuse the next.
 fn in_parallel<T: Sync, R: Send, E: Send>(
     things: &[T],
     cancel: &Cancel,
-    work: impl Fn(&T) -> Result<R, E> + Send + Sync,
-) -> Vec<Option<Result<R, E>>> {
-    let has_failed = AtomicBool::new(false);
-    map_parallel(
-        things,
-        REQUESTS,
-        &|| cancel.is_cancelled() || has_failed.load(Ordering::Relaxed),
-        || (),
-        |(), thing| {
-            let done = work(thing);
-            if done.is_err() {
-                has_failed.store(true, Ordering::Relaxed);
-            }
-            done
-        },
-    )
+    work: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<Option<R>>, E> {
+    try_map_parallel(things, REQUESTS, &|| cancel.is_cancelled(), work)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::name_forms::{Ambiguous, NameForms};
 use crate::option_names::ON_BAD;
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::schema::{self, Column, ColumnType, ColumnValue, NumberType, Schema};
-use forebay_store::map_parallel;
+use forebay_store::try_map_parallel;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -308,7 +308,7 @@ fn list_images(root: &Path, split: &str) -> Result<Images> {
         );
         return Err(Error::source(root, what));
     }
-    let entry = |_: &mut (), (name, dir): &(String, usize)| {
+    let entry = |(name, dir): &(String, usize)| -> Result<_> {
         let path = dirs[*dir].join(name);
         let meta = std::fs::metadata(&path).map_err(|error| Error::io(&path, "stat", error))?;
         Ok(Entry {
@@ -317,13 +317,10 @@ fn list_images(root: &Path, split: &str) -> Result<Images> {
             bytes: meta.len(),
         })
     };
-    let mut entries: Vec<Entry> = Vec::with_capacity(names.len());
-    for found in map_parallel(&names, THREADS, &|| false, || (), entry) {
-        entries.push(found.unwrap_or(Err(Error::Interrupted))?);
-    }
+    let entries = try_map_parallel(&names, THREADS, &|| false, entry)?;
     Ok(Images {
         dirs,
-        entries,
+        entries: entries.into_iter().flatten().collect(),
         boxes: Vec::new(),
     })
 }

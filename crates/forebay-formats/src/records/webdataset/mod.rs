@@ -19,14 +19,13 @@ use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use columns::Columns;
 use forebay_shard::manifest::{EpochOrder, block_records};
-use forebay_store::map_parallel;
+use forebay_store::try_map_parallel;
 use index::TarIndex;
 use names::Cut;
 use read::TarFile;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct WebDataset;
 
@@ -144,25 +143,9 @@ fn splits(
 /// Reads the headers of tars in parallel.
 fn index_all(files: &[(String, Archive)], input: &RecordInput, cut: Cut) -> Result<Vec<TarIndex>> {
     let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let failed = AtomicBool::new(false);
-    let stopped = || failed.load(Ordering::Relaxed);
-    let all = map_parallel(
-        files,
-        jobs,
-        &stopped,
-        || (),
-        |(), (_, archive)| {
-            let index = TarIndex::read(archive, input, cut);
-            failed.fetch_or(index.is_err(), Ordering::Relaxed);
-            index
-        },
-    );
-    // Returns the first error in the order of files, among the files that were read.
-    let mut all: Vec<_> = all.into_iter().flatten().collect();
-    match all.iter().position(Result::is_err) {
-        Some(at) => Err(all.swap_remove(at).err().unwrap_or(Error::Interrupted)),
-        None => all.into_iter().collect(),
-    }
+    let read = |(_, archive): &(String, Archive)| TarIndex::read(archive, input, cut);
+    let all = try_map_parallel(files, jobs, &|| false, read)?;
+    Ok(all.into_iter().flatten().collect())
 }
 
 /// Checks that files have as many samples as were written.
