@@ -13,8 +13,6 @@ mod memory;
 #[cfg(feature = "formats")]
 mod nested;
 #[cfg(feature = "formats")]
-mod output;
-#[cfg(feature = "formats")]
 mod page_header;
 #[cfg(feature = "formats")]
 mod pages;
@@ -81,7 +79,6 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
     use forebay_cache::read_storage;
     use forebay_shard::example::RecordFeatures;
     use forebay_shard::schema::{IMAGE, LABEL};
-    use std::collections::BTreeMap;
 
     let (root, storage) = read_storage(&input.location, &input.read)?;
     let conversion = match input.files.is_empty() && !places::is_file(&root) {

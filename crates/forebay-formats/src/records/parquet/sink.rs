@@ -5,7 +5,6 @@
 //! not have, such as tensors.
 
 use super::fields::{COLUMNS_KEY, HUGGING_FACE};
-use super::output::Output;
 use crate::option_names::DROP_FEATURE;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
@@ -112,7 +111,6 @@ impl RecordSink for ParquetSink {
     fn begin(&self, _first: u64, _scratch: Scratch<'_>) -> crate::Result<Box<dyn RecordWriter>> {
         Ok(Box::new(FileWriter {
             leaves: self.leaves.clone(),
-            output: Output::default(),
             file: None,
             schema: self.schema.clone(),
             properties: self.properties.clone(),
@@ -354,8 +352,8 @@ struct FileWriter {
     schema: TypePtr,
     leaves: Arc<[OutLeaf]>,
     properties: Arc<WriterProperties>,
-    output: Output,
-    file: Option<SerializedFileWriter<Output>>,
+    /// Holds the bytes of the last row group until they are moved to the file.
+    file: Option<SerializedFileWriter<Vec<u8>>>,
     group: Vec<Values>,
     rows: usize,
     bytes: usize,
@@ -394,9 +392,8 @@ impl RecordWriter for FileWriter {
             self.write_group(out)?;
         }
         if let Some(file) = self.file.take() {
-            file.close().map_err(io::Error::other)?;
+            out.write_all(&file.into_inner().map_err(io::Error::other)?)?;
         }
-        self.output.move_to(out)?;
         Ok(Value::Null)
     }
 }
@@ -406,22 +403,22 @@ impl FileWriter {
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
         let group = self.group.iter_mut().map(std::mem::take).collect();
-        self.encode_group(group, rows).map_err(io::Error::other)?;
-        self.output.move_to(out)?;
+        let bytes = self.encode_group(group, rows).map_err(io::Error::other)?;
+        out.write_all(&bytes)?;
         Ok(())
     }
 
-    fn encode_group(&mut self, group: Vec<Values>, rows: usize) -> ParquetResult<()> {
+    fn encode_group(&mut self, group: Vec<Values>, rows: usize) -> ParquetResult<Vec<u8>> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(SerializedFileWriter::new(
-                self.output.clone(),
+                Vec::new(),
                 self.schema.clone(),
                 self.properties.clone(),
             )?),
         };
         if rows == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut writer = file.next_row_group()?;
         for (values, leaf) in group.into_iter().zip(&*self.leaves) {
@@ -432,7 +429,8 @@ impl FileWriter {
             column.close()?;
         }
         writer.close()?;
-        Ok(())
+        file.flush()?;
+        Ok(std::mem::take(file.inner_mut()))
     }
 }
 
