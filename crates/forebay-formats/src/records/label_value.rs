@@ -111,6 +111,17 @@ impl Candidate {
     }
 }
 
+/// Returns the label of a record counted from 0; -1 is none.
+pub(super) fn from_zero(stored: i64, base: i64) -> Result<i64, String> {
+    match stored {
+        -1 => Ok(-1),
+        stored if stored < base => Err(format!(
+            "its label is {stored}, and the first class has label {base}"
+        )),
+        stored => Ok(stored - base),
+    }
+}
+
 /// Converts a float that must be a whole number; NaN means no label.
 fn whole<'a>(number: f64) -> Result<Option<LabelValue<'a>>, String> {
     if number.is_nan() {

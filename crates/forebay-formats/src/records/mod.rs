@@ -35,6 +35,7 @@ mod dataset;
 mod datum;
 mod extents;
 mod first_records;
+mod flat;
 mod foreign_records;
 mod format;
 mod hdf5;

@@ -2,6 +2,7 @@
 
 use super::conversion::Conversion;
 use super::datum::Datum;
+use super::label_value::from_zero;
 use super::{
     ForeignSchema, RecordFile, RecordInput, RecordSource, RecordSplit, SourceFacts, order_by_sizes,
 };
@@ -197,11 +198,7 @@ impl Values {
                 let datum = datum.ok_or("its value is no datum of Caffe, as the first one is")?;
                 own = datum.image()?;
                 let label = datum.label.unwrap_or(-1);
-                if label != -1 && label < *label_base {
-                    return Err(format!(
-                        "its label is {label}, and the first class has label {label_base}"
-                    ));
-                }
+                from_zero(label, *label_base)?;
                 (own.as_slice(), Some(label))
             }
             Self::Foreign(schema) => {

@@ -1,13 +1,14 @@
 //! Which columns are stored in which arrays, and how the value of a record becomes a row.
 
 use super::table::{IMAGES, LABELS};
-use crate::finding::escape;
 use crate::option_names::DROP_FEATURE;
-use crate::records::{SourceFacts, SourceRecord};
+use crate::records::SourceRecord;
+use crate::records::flat::{self, FlatValue, put_key};
+use crate::records::label_value::from_zero;
 use forebay_image::{Color, Decoder, RgbImage, probe};
 use forebay_shard::ExampleView;
-use forebay_shard::example::FeatureKind;
-use forebay_shard::schema::{Column, ColumnType, ColumnValue, NumberType};
+use forebay_shard::example::RecordFeatures;
+use forebay_shard::schema::{Column, ColumnType, NumberType};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a format stores text.
@@ -57,39 +58,16 @@ impl Layout {
     pub(super) fn add(
         &mut self,
         column: &Column,
-        facts: &SourceFacts,
+        names: &RecordFeatures,
     ) -> std::result::Result<(), String> {
-        let features = column.features();
-        if features
-            .iter()
-            .all(|feature| self.known.contains(&feature.name))
-        {
-            return Ok(());
-        }
-        self.known
-            .extend(features.iter().map(|feature| feature.name.clone()));
         let feature = &column.feature;
-        if *feature == facts.record_features.image {
+        if *feature == names.image {
             return self.insert(IMAGES, Some(column), Stored::Pixels);
         }
-        if *feature == facts.record_features.label {
+        if *feature == names.label {
             return self.insert(LABELS, Some(column), Stored::Label);
         }
         let stored = match &column.column_type {
-            ColumnType::Boxes | ColumnType::Keypoints => {
-                for feature in features {
-                    let number = match feature.kind {
-                        FeatureKind::Int64 => NumberType::Int64,
-                        _ => NumberType::Float32,
-                    };
-                    let list = ColumnType::Vector { len: None, number };
-                    let mut column = Column::new(&feature.name, list);
-                    column.feature.clone_from(&feature.name);
-                    let stored = Stored::Ragged(number, Vec::new());
-                    self.insert(&feature.name, Some(&column), stored)?;
-                }
-                return Ok(());
-            }
             ColumnType::Text | ColumnType::Json => Stored::Text,
             ColumnType::Image | ColumnType::Mask | ColumnType::Bytes => {
                 Stored::Ragged(NumberType::Uint8, Vec::new())
@@ -191,45 +169,23 @@ impl Source {
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), String> {
         let Some(column) = &self.column else {
-            match std::str::from_utf8(record.key) {
-                Ok(key) => out.extend_from_slice(key.as_bytes()),
-                Err(_) => out.extend_from_slice(escape(record.key).as_bytes()),
-            }
+            put_key(record.key, out);
             return Ok(());
         };
         if self.stored == Stored::Label {
-            let label = match record.label {
-                None | Some(-1) => -1,
-                Some(stored) if stored < layout.label_base => {
-                    return Err(format!(
-                        "its label is {stored}, and the first class has label {}",
-                        layout.label_base
-                    ));
-                }
-                Some(stored) => stored - layout.label_base,
-            };
+            let label = from_zero(record.label.unwrap_or(-1), layout.label_base)?;
             out.extend_from_slice(&label.to_le_bytes());
             return Ok(());
         }
         let name = &column.feature;
         let refused =
             |what: String| format!("feature {name:?}: {what}; {DROP_FEATURE} {name} leaves it out");
-        let value = column.read(example);
-        let value = value.map_err(|error| refused(error.to_string()))?;
-        match value {
-            Some(ColumnValue::Bytes(image)) if self.stored == Stored::Pixels => {
+        match flat::value(column, example).map_err(refused)? {
+            Some(FlatValue::Bytes(image)) if self.stored == Stored::Pixels => {
                 return layout.pixels(decoder, image, out);
             }
-            Some(ColumnValue::Bytes(bytes)) => out.extend_from_slice(bytes),
-            Some(ColumnValue::Int(value)) => out.extend_from_slice(&value.to_le_bytes()),
-            Some(ColumnValue::Float(value)) => out.extend_from_slice(&value.to_le_bytes()),
-            Some(ColumnValue::Ints(values)) => {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            }
-            Some(ColumnValue::Floats(values)) => {
-                out.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            }
-            Some(ColumnValue::Tensor { bytes, .. }) => out.extend_from_slice(bytes),
+            Some(FlatValue::Bytes(bytes)) => out.extend_from_slice(bytes),
+            Some(FlatValue::Numbers(_, bytes)) => out.extend_from_slice(&bytes),
             // A missing list of numbers is stored as an empty row. A missing byte string is refused, because it differs from an
             // empty one.
             None if matches!(self.stored, Stored::Ragged(..))
@@ -237,7 +193,7 @@ impl Source {
                     column.column_type,
                     ColumnType::Bytes | ColumnType::Image | ColumnType::Mask
                 ) => {}
-            _ => {
+            None => {
                 let what = "this record has no value of it, and arrays have one for each record";
                 return Err(refused(what.to_owned()));
             }

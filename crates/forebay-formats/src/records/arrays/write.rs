@@ -9,11 +9,11 @@ use super::table::KEYS;
 use crate::error::Result;
 use crate::finding::escape;
 use crate::option_names::{CODEC, DROP_FEATURE};
+use crate::records::flat::FlatColumns;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::{Decoder, Limits};
-use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
-use forebay_shard::schema::Schema;
+use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
 use forebay_shard::{BlockCompression, ExampleView};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -71,33 +71,18 @@ impl ArraySink {
                 "{title} is written without compression: leave {CODEC} out"
             ));
         }
+        let flat = FlatColumns::new(facts, title, &OF_ENCODING)?;
         let mut layout = Layout {
             sources: BTreeMap::new(),
-            known: OF_ENCODING.map(str::to_owned).into(),
+            known: flat.known,
             label_base: facts.label_base,
             image: None,
             title,
             text: encoder.text(),
         };
         layout.insert(KEYS, None, Stored::Key)?;
-        for column in facts.columns().columns() {
-            layout.add(column, facts)?;
-        }
-        // Features that do not belong to a column.
-        for feature in &facts.features {
-            if layout.known.contains(&feature.name) || feature.kind == FeatureKind::Unset {
-                continue;
-            }
-            let name = &feature.name;
-            if feature.kind == FeatureKind::Bytes && !feature.shape.is_empty() {
-                return Err(format!(
-                    "feature {name:?} is a list of byte strings, which {title} cannot hold: {DROP_FEATURE} {name} leaves it out"
-                ));
-            }
-            let one = std::slice::from_ref(feature);
-            for column in Schema::infer(one, &facts.record_features).columns() {
-                layout.add(column, facts)?;
-            }
+        for column in &flat.columns {
+            layout.add(column, &facts.record_features)?;
         }
         for (name, source) in &layout.sources {
             if let Stored::Fixed(number, _) | Stored::Ragged(number, _) = &source.stored

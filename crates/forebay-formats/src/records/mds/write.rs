@@ -3,15 +3,15 @@
 use crate::error::Result;
 use crate::finding::escape;
 use crate::option_names::{CODEC, DROP_FEATURE, PROGRESSIVE, SHARD_SIZE};
+use crate::records::flat::{self, FlatColumns, FlatValue, put_key};
+use crate::records::label_value::from_zero;
 use crate::records::samples::{Encoding, INDEX, KEY, is_array_type, put_array, scalar};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::Format;
-use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures};
 use forebay_shard::manifest::ClassEntry;
-use forebay_shard::schema::{
-    Column, ColumnType, ColumnValue, FeatureEntry, IMAGE, LABEL, NumberType, Schema,
-};
+use forebay_shard::schema::{Column, ColumnType, IMAGE, LABEL, NumberType};
 use forebay_shard::{BlockCompression, Codec, ExampleView};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,32 +59,17 @@ impl Sink {
                 "MDS has no codec {codec}: use zstd, such as {CODEC} zstd:3"
             ));
         }
+        let flat = FlatColumns::new(facts, "MDS", &[IMAGE_SEEK_POINTS])?;
         let mut layout = Layout {
             columns: BTreeMap::new(),
-            known: BTreeSet::from([IMAGE_SEEK_POINTS.to_owned()]),
+            known: flat.known,
             label_base: facts.label_base,
             compression: options.compression,
         };
         let first = options.first_record.as_deref();
         let first = first.and_then(|record| ExampleView::parse(record).ok());
-        for column in facts.columns().columns() {
-            layout.add(column, facts, first)?;
-        }
-        // Features that do not belong to a column.
-        for feature in &facts.features {
-            if layout.known.contains(&feature.name) || feature.kind == FeatureKind::Unset {
-                continue;
-            }
-            if feature.kind == FeatureKind::Bytes && !feature.shape.is_empty() {
-                return Err(format!(
-                    "feature {:?} is a list of byte strings, which MDS has no encoding for: {DROP_FEATURE} {} leaves it out",
-                    feature.name, feature.name
-                ));
-            }
-            let one = std::slice::from_ref(feature);
-            for column in Schema::infer(one, &facts.record_features).columns() {
-                layout.add(column, facts, first)?;
-            }
+        for column in flat.columns {
+            layout.add(column, &facts.record_features, first)?;
         }
         layout.insert(
             KEY,
@@ -104,34 +89,19 @@ impl Sink {
 impl Layout {
     fn add(
         &mut self,
-        column: &Column,
-        facts: &SourceFacts,
+        column: Column,
+        features: &RecordFeatures,
         first: Option<ExampleView<'_>>,
     ) -> std::result::Result<(), String> {
-        let features = &facts.record_features;
-        let is_image = column.feature == features.image;
         let is_label = column.feature == features.label;
-        if matches!(
-            column.column_type,
-            ColumnType::Boxes | ColumnType::Keypoints
-        ) {
-            for feature in column.features() {
-                let parts = list_column(&feature);
-                self.known.insert(feature.name.clone());
-                self.insert(&feature.name, Source::new(parts, None, false)?)?;
-            }
-            return Ok(());
-        }
-        self.known
-            .extend(column.features().into_iter().map(|feature| feature.name));
-        let name = match (is_image, is_label) {
-            (true, _) => IMAGE,
-            (_, true) => LABEL,
-            _ => &column.feature,
+        let name = match column.feature == features.image {
+            true => IMAGE.to_owned(),
+            false if is_label => LABEL.to_owned(),
+            false => column.feature.clone(),
         };
         let bytes = first.and_then(|example| example.bytes(&column.feature).ok().flatten());
         let format = bytes.and_then(forebay_image::sniff);
-        self.insert(name, Source::new(column.clone(), format, is_label)?)
+        self.insert(&name, Source::new(column, format, is_label)?)
     }
 
     fn insert(&mut self, name: &str, source: Source) -> std::result::Result<(), String> {
@@ -142,17 +112,6 @@ impl Layout {
             )),
         }
     }
-}
-
-/// Returns a separate column for one feature (a list of numbers) of a column that has several features.
-fn list_column(feature: &FeatureEntry) -> Column {
-    let number = match feature.kind {
-        FeatureKind::Int64 => NumberType::Int64,
-        _ => NumberType::Float32,
-    };
-    let mut column = Column::new(&feature.name, ColumnType::Vector { len: None, number });
-    column.feature.clone_from(&feature.name);
-    column
 }
 
 impl Source {
@@ -225,22 +184,11 @@ impl Source {
         out: &mut Vec<u8>,
     ) -> std::result::Result<(), String> {
         let Some(column) = &self.column else {
-            match std::str::from_utf8(record.key) {
-                Ok(key) => out.extend_from_slice(key.as_bytes()),
-                Err(_) => out.extend_from_slice(escape(record.key).as_bytes()),
-            }
+            put_key(record.key, out);
             return Ok(());
         };
         if self.is_label {
-            let label = match record.label {
-                None | Some(-1) => -1,
-                Some(stored) if stored < label_base => {
-                    return Err(format!(
-                        "its label is {stored}, and the first class has label {label_base}"
-                    ));
-                }
-                Some(stored) => stored - label_base,
-            };
+            let label = from_zero(record.label.unwrap_or(-1), label_base)?;
             out.extend_from_slice(&label.to_le_bytes());
             return Ok(());
         }
@@ -250,38 +198,22 @@ impl Source {
                 column.feature, column.feature
             )
         };
-        let value = column
-            .read(example)
-            .map_err(|error| refused(error.to_string()))?;
         let with_shape = matches!(self.encoding, Encoding::Array { shape: None, .. });
-        match value {
-            Some(ColumnValue::Bytes(bytes)) => {
+        match flat::value(column, example).map_err(refused)? {
+            Some(FlatValue::Bytes(bytes)) => {
                 if self.encoding == Encoding::Str && std::str::from_utf8(bytes).is_err() {
                     return Err(refused("it is not UTF-8".to_owned()));
                 }
                 out.extend_from_slice(bytes);
             }
-            Some(ColumnValue::Int(value)) => out.extend_from_slice(&value.to_le_bytes()),
-            Some(ColumnValue::Float(value)) => out.extend_from_slice(&value.to_le_bytes()),
-            Some(ColumnValue::Ints(values)) => {
-                let bytes: Vec<u8> = values
-                    .iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect();
-                self.array(&[values.len() as u64], &bytes, with_shape, out)
-                    .map_err(refused)?;
-            }
-            Some(ColumnValue::Floats(values)) => {
-                let bytes: Vec<u8> = values
-                    .iter()
-                    .flat_map(|value| value.to_le_bytes())
-                    .collect();
-                self.array(&[values.len() as u64], &bytes, with_shape, out)
-                    .map_err(refused)?;
-            }
-            Some(ColumnValue::Tensor { shape, bytes }) => {
-                self.array(&shape, bytes, with_shape && !shape.is_empty(), out)
-                    .map_err(refused)?;
+            Some(FlatValue::Numbers(shape, bytes)) => {
+                if let Some(size) = self.encoding.size()
+                    && size != bytes.len() as u64
+                {
+                    let (len, name) = (bytes.len(), self.encoding.name());
+                    return Err(refused(format!("{len} bytes are not those of {name}")));
+                }
+                put_array(&shape, &bytes, with_shape && !shape.is_empty(), out);
             }
             // A missing list is stored as an empty one. All other types need a value in MDS.
             None if with_shape
@@ -292,35 +224,13 @@ impl Source {
             {
                 put_array(&[0], &[], true, out);
             }
-            _ => {
+            None => {
                 return Err(refused(
                     "this record has no value of it, and columns of MDS have one in each sample"
                         .to_owned(),
                 ));
             }
         }
-        Ok(())
-    }
-
-    fn array(
-        &self,
-        shape: &[u64],
-        bytes: &[u8],
-        with_shape: bool,
-        out: &mut Vec<u8>,
-    ) -> std::result::Result<(), String> {
-        if self
-            .encoding
-            .size()
-            .is_some_and(|size| size != bytes.len() as u64)
-        {
-            return Err(format!(
-                "{} bytes are not those of {}",
-                bytes.len(),
-                self.encoding.name()
-            ));
-        }
-        put_array(shape, bytes, with_shape, out);
         Ok(())
     }
 }
@@ -436,7 +346,7 @@ impl RecordWriter for Writer {
             entry["zip_data"] = Value::Null;
         } else {
             let mut counted = Counted { out, bytes: 0 };
-            let level = level(self.layout.compression);
+            let level = self.layout.compression.level();
             let mut encoder = zstd::stream::write::Encoder::new(&mut counted, level)?;
             encoder.set_pledged_src_size(Some(raw_bytes))?;
             io::copy(&mut whole, &mut encoder)?;
@@ -488,15 +398,6 @@ fn unknown_feature(name: &str) -> String {
 /// Returns the error for a writer that has already ended.
 fn ended() -> io::Error {
     io::ErrorKind::BrokenPipe.into()
-}
-
-/// Returns the level in a compression's name: 3 for "zstd:3".
-fn level(compression: BlockCompression) -> i32 {
-    let text = compression.to_string();
-    let level = text
-        .split_once(':')
-        .and_then(|(_, level)| level.parse().ok());
-    level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL)
 }
 
 /// Counts the written bytes.

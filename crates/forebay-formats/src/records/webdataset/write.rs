@@ -6,6 +6,7 @@ use super::columns::Placement;
 use super::names::{JSON_EXTENSION, LABEL_EXTENSION};
 use crate::error::Result;
 use crate::option_names::{CODEC, DROP_FEATURE, PROGRESSIVE};
+use crate::records::label_value::from_zero;
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::Format;
@@ -258,17 +259,7 @@ impl Layout {
             .map_err(|error| error.to_string())?;
         let mut label = Vec::new();
         if let Some(stored) = record.label {
-            let counted = match stored {
-                -1 => -1,
-                stored if stored < self.label_base => {
-                    return Err(format!(
-                        "its label is {stored}, and the first class has label {}",
-                        self.label_base
-                    ));
-                }
-                stored => stored - self.label_base,
-            };
-            let text = counted.to_string().into_bytes();
+            let text = from_zero(stored, self.label_base)?.to_string().into_bytes();
             label.push((LABEL_EXTENSION.to_owned(), Cow::Owned(text)));
         }
         let (mut json, mut others) = (Map::new(), Vec::new());
