@@ -27,7 +27,7 @@ const KIT_FILE_MAX_BYTES: u64 = 16 << 20;
 /// Ids above this are synsets of the kit that are not classes of the task and have no images.
 const CLASSES_MAX_ID: i64 = 1000;
 
-pub(super) struct Academic;
+struct Academic;
 
 /// The archives that were found.
 #[derive(Debug)]
@@ -195,80 +195,67 @@ pub(crate) fn read_kit(kit: &Archive, facts: &mut ArchiveFacts) -> Result<()> {
     Ok(())
 }
 
-const EXAMPLE: &str = "\
+pub(super) static LAYOUT: Layout = Layout {
+    name: "academic",
+    summary: "the archives of ILSVRC2012",
+    example: "\
 SRC/
   ILSVRC2012_img_train.tar                    a tar of one tar for each class
   ILSVRC2012_img_val.tar
   ILSVRC2012_img_test_v10102019.tar           optional
   ILSVRC2012_devkit_t12.tar.gz                classes, and those of the validation images
-  ILSVRC2012_bbox_train_v2.tar.gz             optional; ILSVRC2012_bbox_val_v3.tgz too";
+  ILSVRC2012_bbox_train_v2.tar.gz             optional; ILSVRC2012_bbox_val_v3.tgz too",
+    names_splits: true,
+    labels_by_directories: false,
+    archive_set: Some(&Academic),
+    recognizes: |_, _| Ok(false),
+    arrange,
+};
 
-impl Layout for Academic {
-    fn name(&self) -> &'static str {
-        "academic"
-    }
-
-    fn summary(&self) -> &'static str {
-        "the archives of ILSVRC2012"
-    }
-
-    fn example(&self) -> &'static str {
-        EXAMPLE
-    }
-
-    fn archive_set(&self) -> Option<&'static dyn ArchiveSet> {
-        Some(&Self)
-    }
-
-    fn recognizes(&self, _top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
-        let mut arrangement = Arrangement {
-            findings: top.aside().collect(),
-            has_boxes: context.has_boxes,
-            // Without the kit, classes come from lists beside the archives.
-            list_dirs: vec![top.path.clone()],
-            ..Arrangement::default()
+fn arrange(top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+    let mut arrangement = Arrangement {
+        findings: top.aside().collect(),
+        has_boxes: context.has_boxes,
+        // Without the kit, classes come from lists beside the archives.
+        list_dirs: vec![top.path.clone()],
+        ..Arrangement::default()
+    };
+    let splits = [
+        ("test", b"test".as_slice()),
+        ("train", b"train"),
+        ("validation", b"val"),
+    ];
+    for (name, dir) in splits {
+        if !top.has_dir(dir) {
+            continue;
+        }
+        let below = top.below(dir)?;
+        let aside: Vec<_> = below.aside().collect();
+        let units = if name == "train" {
+            arrangement.class_dirs.extend(below.dirs.iter().cloned());
+            arrangement.findings.extend(below.outside_files());
+            below.dirs.into_iter().map(LayoutUnit::Class).collect()
+        } else {
+            vec![LayoutUnit::Flat]
         };
-        let splits = [
-            ("test", b"test".as_slice()),
-            ("train", b"train"),
-            ("validation", b"val"),
-        ];
-        for (name, dir) in splits {
-            if !top.has_dir(dir) {
-                continue;
-            }
-            let below = top.below(dir)?;
-            let aside: Vec<_> = below.aside().collect();
-            let units = if name == "train" {
-                arrangement.class_dirs.extend(below.dirs.iter().cloned());
-                arrangement.findings.extend(below.outside_files());
-                below.dirs.into_iter().map(LayoutUnit::Class).collect()
-            } else {
-                vec![LayoutUnit::Flat]
-            };
-            if context
-                .split
-                .is_none_or(|split| split == name || split.as_bytes() == dir)
-            {
-                arrangement.findings.extend(aside);
-                arrangement.splits.push(SplitSource {
-                    name: name.to_owned(),
-                    dir: dir.to_vec(),
-                    units: context.units(units),
-                });
-            }
+        if context
+            .split
+            .is_none_or(|split| split == name || split.as_bytes() == dir)
+        {
+            arrangement.findings.extend(aside);
+            arrangement.splits.push(SplitSource {
+                name: name.to_owned(),
+                dir: dir.to_vec(),
+                units: context.units(units),
+            });
         }
-        if arrangement.splits.is_empty() {
-            let what = match context.split {
-                Some(split) => format!("there is no archive of a split {split}"),
-                None => "there are no images in the archives".to_owned(),
-            };
-            return Err(Error::source(&top.path, what));
-        }
-        Ok(arrangement)
     }
+    if arrangement.splits.is_empty() {
+        let what = match context.split {
+            Some(split) => format!("there is no archive of a split {split}"),
+            None => "there are no images in the archives".to_owned(),
+        };
+        return Err(Error::source(&top.path, what));
+    }
+    Ok(arrangement)
 }

@@ -8,59 +8,39 @@ use crate::key_path::split_name;
 use crate::key_path::stem;
 use std::os::unix::ffi::OsStrExt;
 
-#[derive(Debug)]
-pub(super) struct Classes;
-
-const EXAMPLE: &str = "\
+pub(super) static LAYOUT: Layout = Layout {
+    name: "classes",
+    summary: "a folder of classes",
+    example: "\
 SRC/                                          or an archive of it
   n01440764/n01440764_10026.JPEG
   n01443537/any/depth/below.png
-  classes.txt                                 optional";
+  classes.txt                                 optional",
+    names_splits: false,
+    labels_by_directories: true,
+    archive_set: None,
+    recognizes: |_, _| Ok(true),
+    arrange,
+};
 
-impl Layout for Classes {
-    fn name(&self) -> &'static str {
-        "classes"
+pub(super) fn arrange(top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+    // The name of the source may be that of a split: `pack imagenet/val OUT` packs the validation split.
+    let own_name = top
+        .path
+        .file_name()
+        .and_then(|name| own_split(name.as_bytes(), top.is_archive()));
+    let name = context.split.or(own_name).unwrap_or("train").to_owned();
+    let mut arrangement = Arrangement::default();
+    let units = context.units(units(top, &mut arrangement));
+    if units.is_empty() {
+        return Err(Error::source(&top.path, "the directory is empty"));
     }
-
-    fn summary(&self) -> &'static str {
-        "a folder of classes"
-    }
-
-    fn example(&self) -> &'static str {
-        EXAMPLE
-    }
-
-    fn labels_by_directories(&self) -> bool {
-        true
-    }
-
-    fn names_splits(&self) -> bool {
-        false
-    }
-
-    fn recognizes(&self, _top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
-        // The name of the source may be that of a split: `pack imagenet/val OUT` packs the validation split.
-        let own_name = top
-            .path
-            .file_name()
-            .and_then(|name| own_split(name.as_bytes(), top.is_archive()));
-        let name = context.split.or(own_name).unwrap_or("train").to_owned();
-        let mut arrangement = Arrangement::default();
-        let units = context.units(units(top, &mut arrangement));
-        if units.is_empty() {
-            return Err(Error::source(&top.path, "the directory is empty"));
-        }
-        arrangement.splits.push(SplitSource {
-            name,
-            dir: top.relative.clone(),
-            units,
-        });
-        Ok(arrangement)
-    }
+    arrangement.splits.push(SplitSource {
+        name,
+        dir: top.relative.clone(),
+        units,
+    });
+    Ok(arrangement)
 }
 
 /// Returns the split that the name of a source stands for. Archives have names such as `val.tar` and

@@ -30,18 +30,18 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// The table of layouts. The first match is used; the last layout accepts every source.
-const LAYOUTS: &[&dyn Layout] = &[
-    &academic::Academic,
-    &synset_tars::SynsetTars,
-    &kaggle::Kaggle,
-    &tpu::Tpu,
-    &splits::Splits,
-    &classes::Classes,
+static LAYOUTS: [&Layout; 6] = [
+    &academic::LAYOUT,
+    &synset_tars::LAYOUT,
+    &kaggle::LAYOUT,
+    &tpu::LAYOUT,
+    &splits::LAYOUT,
+    &classes::LAYOUT,
 ];
 
 /// One of the layouts that a source can have.
 #[derive(Clone, Copy)]
-pub struct SourceLayout(&'static dyn Layout);
+pub struct SourceLayout(&'static Layout);
 
 impl SourceLayout {
     /// Returns all layouts in the order in which they are tried.
@@ -56,27 +56,27 @@ impl SourceLayout {
 
     /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
-        self.0.name()
+        self.0.name
     }
 
     /// Returns a summary in a few words.
     pub fn summary(self) -> &'static str {
-        self.0.summary()
+        self.0.summary
     }
 
     /// Returns a small tree as an example, for help texts.
     pub fn example(self) -> &'static str {
-        self.0.example()
+        self.0.example
     }
 
     /// Returns whether its directories name splits.
     pub fn names_splits(self) -> bool {
-        self.0.names_splits()
+        self.0.names_splits
     }
 
     /// Returns the set of archives that sources of this layout consist of, if they do.
     pub(crate) fn archive_set(self) -> Option<&'static dyn ArchiveSet> {
-        self.0.archive_set()
+        self.0.archive_set
     }
 }
 
@@ -129,36 +129,23 @@ impl LayoutContext<'_> {
 }
 
 /// A source layout.
-trait Layout: Send + Sync {
-    /// Returns the name on the command line and in manifests.
-    fn name(&self) -> &'static str;
-
-    /// Returns a summary in a few words.
-    fn summary(&self) -> &'static str;
-
-    /// Returns a small tree as an example.
-    fn example(&self) -> &'static str;
-
-    /// Returns whether its directories name splits.
-    fn names_splits(&self) -> bool {
-        true
-    }
-
-    /// Returns whether any directory name is taken for a label, so that trees of other tools must be refused.
-    fn labels_by_directories(&self) -> bool {
-        false
-    }
-
-    /// Returns the set of archives that sources of this layout consist of. Such a layout is recognized by its archives.
-    fn archive_set(&self) -> Option<&'static dyn ArchiveSet> {
-        None
-    }
-
+struct Layout {
+    /// The name on the command line and in manifests.
+    name: &'static str,
+    /// A summary in a few words.
+    summary: &'static str,
+    /// A small tree as an example.
+    example: &'static str,
+    /// Whether its directories name splits.
+    names_splits: bool,
+    /// Whether any directory name is taken for a label, so that trees of other tools must be refused.
+    labels_by_directories: bool,
+    /// The set of archives that sources of this layout consist of. Such a layout is recognized by its archives.
+    archive_set: Option<&'static dyn ArchiveSet>,
     /// Returns whether the source has this layout.
-    fn recognizes(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<bool>;
-
+    recognizes: fn(&Top<'_>, &LayoutContext<'_>) -> Result<bool>,
     /// Returns the splits and classes of the source.
-    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement>;
+    arrange: fn(&Top<'_>, &LayoutContext<'_>) -> Result<Arrangement>,
 }
 
 /// The splits and classes of a source.
@@ -225,14 +212,14 @@ pub(crate) fn arrange(
     context: &LayoutContext<'_>,
 ) -> Result<(SourceLayout, Arrangement)> {
     if let Some(layout) = forced {
-        return Ok((layout, layout.0.arrange(top, context)?));
+        return Ok((layout, (layout.0.arrange)(top, context)?));
     }
     for layout in SourceLayout::all() {
-        if layout.0.recognizes(top, context)? {
-            if layout.0.labels_by_directories() && !context.labelled {
+        if (layout.0.recognizes)(top, context)? {
+            if layout.0.labels_by_directories && !context.labelled {
                 foreign::refuse(top)?;
             }
-            return Ok((layout, layout.0.arrange(top, context)?));
+            return Ok((layout, (layout.0.arrange)(top, context)?));
         }
     }
     unreachable!("the last layout takes every source")

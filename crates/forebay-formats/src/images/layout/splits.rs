@@ -10,76 +10,64 @@ use crate::key_path::{is_split_name, split_name};
 use forebay_shard::some_of;
 use std::collections::BTreeSet;
 
-#[derive(Debug)]
-pub(super) struct Splits;
-
-const EXAMPLE: &str = "\
+pub(super) static LAYOUT: Layout = Layout {
+    name: "splits",
+    summary: "a folder with splits",
+    example: "\
 SRC/                                          or an archive of it
   train/n01440764/n01440764_10026.JPEG
   val/n01440764/ILSVRC2012_val_00000293.JPEG
   test/ILSVRC2012_test_00000001.JPEG
-  extra/n01440764/x.png                       a split of its name: its classes are those of the others";
+  extra/n01440764/x.png                       a split of its name: its classes are those of the others",
+    names_splits: true,
+    labels_by_directories: true,
+    archive_set: None,
+    recognizes: recognizes,
+    arrange,
+};
 
-impl Layout for Splits {
-    fn name(&self) -> &'static str {
-        "splits"
+/// A directory with the name of a split may also be a class (of trains). It is a split if it contains directories, if all
+/// directories at the top have names of splits, or if several do.
+pub(super) fn recognizes(top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
+    let named: Vec<_> = top
+        .dirs
+        .iter()
+        .filter(|dir| split_name(dir).is_some())
+        .collect();
+    if named.is_empty() {
+        return Ok(false);
     }
-
-    fn summary(&self) -> &'static str {
-        "a folder with splits"
+    if named.len() == top.dirs.len() || named.len() > 1 {
+        return Ok(true);
     }
-
-    fn example(&self) -> &'static str {
-        EXAMPLE
-    }
-
-    fn labels_by_directories(&self) -> bool {
-        true
-    }
-
-    /// A directory with the name of a split may also be a class (of trains). It is a split if it contains directories, if all
-    /// directories at the top have names of splits, or if several do.
-    fn recognizes(&self, top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
-        let named: Vec<_> = top
-            .dirs
-            .iter()
-            .filter(|dir| split_name(dir).is_some())
-            .collect();
-        if named.is_empty() {
-            return Ok(false);
-        }
-        if named.len() == top.dirs.len() || named.len() > 1 {
+    for dir in named {
+        if !top.below(dir)?.dirs.is_empty() {
             return Ok(true);
         }
-        for dir in named {
-            if !top.below(dir)?.dirs.is_empty() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
+    Ok(false)
+}
 
-    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
-        let mut arrangement = Arrangement {
-            findings: top.aside().collect(),
-            ..Arrangement::default()
-        };
-        let (wanted, others) = find_splits(top, context.split, &mut arrangement)?;
-        arrangement.findings.extend(top.outside_files());
-        for (name, dir) in wanted {
-            let below = top.below(dir)?;
-            let units = context.units(units(&below, &mut arrangement));
-            arrangement.splits.push(SplitSource {
-                name,
-                dir: below.relative,
-                units,
-            });
-        }
-        for dir in others {
-            arrangement.class_dirs.extend(top.below(dir)?.dirs);
-        }
-        Ok(arrangement)
+pub(super) fn arrange(top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+    let mut arrangement = Arrangement {
+        findings: top.aside().collect(),
+        ..Arrangement::default()
+    };
+    let (wanted, others) = find_splits(top, context.split, &mut arrangement)?;
+    arrangement.findings.extend(top.outside_files());
+    for (name, dir) in wanted {
+        let below = top.below(dir)?;
+        let units = context.units(units(&below, &mut arrangement));
+        arrangement.splits.push(SplitSource {
+            name,
+            dir: below.relative,
+            units,
+        });
     }
+    for dir in others {
+        arrangement.class_dirs.extend(top.below(dir)?.dirs);
+    }
+    Ok(arrangement)
 }
 
 /// A split's name and its directory.

@@ -3,53 +3,35 @@
 //! A tar stands for the directory that it would be extracted into, so the dataset equals that of the extracted tree.
 
 use super::archive_set::{ArchiveFacts, ArchiveSet, FoundArchives, TopFiles, outside};
-use super::classes::Classes;
-use super::{Arrangement, Layout, LayoutContext};
+use super::{Arrangement, Layout, LayoutContext, classes};
 use crate::archive::ArchiveKind;
 use crate::class_list::{is_list_path, is_wordnet_id};
 use crate::error::{Error, Result};
 use crate::images::Archive;
 use crate::images::walk::{Collector, Top, inner_dir};
 
-pub(super) struct SynsetTars;
+struct SynsetTars;
 
-const EXAMPLE: &str = "\
+pub(super) static LAYOUT: Layout = Layout {
+    name: "synset-tars",
+    summary: "ImageNet-21k, one tar for each synset",
+    example: "\
 SRC/
   n01440764.tar                     images of one synset, at any depth
   n01443537.tar
-  classes.txt                       optional: one class a line, in label order";
+  classes.txt                       optional: one class a line, in label order",
+    names_splits: false,
+    labels_by_directories: false,
+    archive_set: Some(&SynsetTars),
+    recognizes: |_, _| Ok(false),
+    arrange,
+};
 
-impl Layout for SynsetTars {
-    fn name(&self) -> &'static str {
-        "synset-tars"
-    }
-
-    fn summary(&self) -> &'static str {
-        "ImageNet-21k, one tar for each synset"
-    }
-
-    fn example(&self) -> &'static str {
-        EXAMPLE
-    }
-
-    fn names_splits(&self) -> bool {
-        false
-    }
-
-    fn archive_set(&self) -> Option<&'static dyn ArchiveSet> {
-        Some(&Self)
-    }
-
-    fn recognizes(&self, _top: &Top<'_>, _context: &LayoutContext<'_>) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn arrange(&self, top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
-        Ok(Arrangement {
-            list_dirs: vec![top.path.clone()],
-            ..Classes.arrange(top, context)?
-        })
-    }
+fn arrange(top: &Top<'_>, context: &LayoutContext<'_>) -> Result<Arrangement> {
+    Ok(Arrangement {
+        list_dirs: vec![top.path.clone()],
+        ..classes::arrange(top, context)?
+    })
 }
 
 /// The tars with the names of their classes, and the files beside them.
