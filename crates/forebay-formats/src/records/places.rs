@@ -126,6 +126,61 @@ pub(super) fn files_at(
     Ok(found)
 }
 
+/// A directory, local or in a store.
+pub(super) enum Place<'a> {
+    Local(&'a Path),
+    Store(Store),
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn open(location: &'a Location, read: &ReadOptions) -> Result<Self> {
+        Ok(match location.local_path() {
+            Ok(path) => Self::Local(path),
+            Err(_) => Self::Store(Store::open(location, &read.store)?),
+        })
+    }
+
+    /// Returns the names of its subdirectories, sorted, without hidden ones.
+    pub(super) fn dirs(&self) -> Result<Vec<String>> {
+        Ok(shown(match self {
+            Self::Local(path) => list(path, true)?,
+            Self::Store(store) => store.list_dir("")?.dirs,
+        }))
+    }
+
+    /// Returns the names of the files in a subdirectory, sorted, without hidden ones.
+    pub(super) fn files(&self, dir: &str) -> Result<Vec<String>> {
+        Ok(shown(match self {
+            Self::Local(path) => list(&path.join(dir), false)?,
+            Self::Store(store) => {
+                let objects = store.list_dir(dir)?.objects.into_iter();
+                let name = |key: String| key.rsplit('/').next().unwrap_or_default().to_owned();
+                objects.map(|object| name(object.key)).collect()
+            }
+        }))
+    }
+}
+
+/// Returns the names that are neither empty nor hidden, sorted.
+fn shown(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| !name.is_empty() && !name.starts_with('.'));
+    names.sort();
+    names
+}
+
+/// Returns the names of the subdirectories or of the files in a directory.
+fn list(dir: &Path, is_dir: bool) -> Result<Vec<String>> {
+    let fail = |error| Error::io(dir, "list", error);
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if entry.path().is_dir() == is_dir {
+            names.extend(entry.file_name().into_string().ok());
+        }
+    }
+    Ok(names)
+}
+
 /// Returns the file at a location.
 pub(super) fn file_at(location: &Location, read: &ReadOptions) -> Result<(String, Archive)> {
     match location.local_path() {

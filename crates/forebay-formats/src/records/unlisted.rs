@@ -1,11 +1,12 @@
 //! Finds files of a format that the index of the source does not name. They are not read, so each is a finding.
 
 use super::conversion::Conversion;
+use super::places::Place;
 use super::{FormatInfo, RecordInput, RecordSource};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use forebay_cache::read_storage;
-use forebay_store::{Location, Store};
+use forebay_store::Location;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -54,15 +55,15 @@ pub(super) fn find(
     };
     // A shard may exist both plain and compressed.
     let known: BTreeSet<String> = read.iter().filter_map(|name| stem(name)).collect();
-    let place = Place::open(input)?;
+    let place = Place::open(&input.location, &input.read)?;
     let mut dirs: BTreeSet<String> = read.iter().map(|name| dir_of(name).to_owned()).collect();
     if format.index_name.is_some() && input.split.is_none() {
         dirs.insert(String::new());
-        dirs.extend(place.dirs()?.into_iter().take(MAX_DIRS));
+        dirs.extend(permitted(place.dirs())?.into_iter().take(MAX_DIRS));
     }
     let mut findings = Vec::new();
     for dir in dirs {
-        for name in place.files(&dir)? {
+        for name in permitted(place.files(&dir))? {
             let name = match dir.is_empty() {
                 true => name,
                 false => format!("{dir}/{name}"),
@@ -93,66 +94,14 @@ fn dir_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
-/// A directory, local or in a store.
-enum Place<'a> {
-    Local(&'a Path),
-    Store(Store),
-}
-
-impl<'a> Place<'a> {
-    fn open(input: &'a RecordInput) -> Result<Self> {
-        match input.location.local_path() {
-            Ok(path) => Ok(Self::Local(path)),
-            Err(_) => Ok(Self::Store(Store::open(
-                &input.location,
-                &input.read.store,
-            )?)),
+/// Returns no names if permission is denied, since then no file of the source is in that directory.
+fn permitted(names: Result<Vec<String>>) -> Result<Vec<String>> {
+    match names {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            Ok(Vec::new())
         }
+        names => names,
     }
-
-    /// Returns the names of its subdirectories, without hidden ones.
-    fn dirs(&self) -> Result<Vec<String>> {
-        let mut names = match self {
-            Self::Local(path) => list(path, true)?,
-            Self::Store(store) => store.list_dir("")?.dirs,
-        };
-        names.retain(|name| !name.starts_with('.'));
-        names.sort();
-        Ok(names)
-    }
-
-    /// Returns the names of the files in a subdirectory, without hidden ones.
-    fn files(&self, dir: &str) -> Result<Vec<String>> {
-        let mut names = match self {
-            Self::Local(path) => list(&path.join(dir), false)?,
-            Self::Store(store) => {
-                let objects = store.list_dir(dir)?.objects.into_iter();
-                let name = |key: String| key.rsplit('/').next().unwrap_or_default().to_owned();
-                objects.map(|object| name(object.key)).collect()
-            }
-        };
-        names.retain(|name| !name.is_empty() && !name.starts_with('.'));
-        names.sort();
-        Ok(names)
-    }
-}
-
-/// Returns the names of the subdirectories or of the files in a directory; none if permission is denied, since then no file of
-/// the source is in it.
-fn list(dir: &Path, is_dir: bool) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(Vec::new()),
-        Err(error) => return Err(Error::io(dir, "list", error)),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| Error::io(dir, "list", error))?;
-        if entry.path().is_dir() == is_dir {
-            names.extend(entry.file_name().into_string().ok());
-        }
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! Finds the array files at a location, by split.
 
 use crate::archive::Archive;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::records::RecordInput;
 use crate::records::conversion::Conversion;
-use crate::records::places::{by_split, file_at, files_at};
-use forebay_store::{Location, Store};
+use crate::records::places::{Place, by_split, file_at, files_at};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Most directories of a location that are searched.
 const MAX_DIRS: usize = 64;
@@ -46,7 +44,8 @@ pub(in crate::records) fn find(
         return Ok(by_split(files, input.split.as_deref()));
     }
     let mut found = Found::new();
-    for dir in dirs(input)?.into_iter().take(MAX_DIRS) {
+    let dirs = Place::open(&input.location, &input.read)?.dirs()?;
+    for dir in dirs.into_iter().take(MAX_DIRS) {
         let files = files_at(&input.location.join(&dir), &input.read, &has_ending)?;
         if !files.is_empty() {
             let split = input.split.as_ref().unwrap_or(&dir);
@@ -66,28 +65,4 @@ fn unnumbered(name: &str) -> &str {
     numbered
         .filter(|(_, number)| is_number(number))
         .map_or(name, |(stem, _)| stem)
-}
-
-/// Returns the directories at a location, sorted, without hidden ones.
-pub(in crate::records) fn dirs(input: &RecordInput) -> Result<Vec<String>> {
-    let location: &Location = &input.location;
-    let mut names = match location.local_path() {
-        Ok(path) => local_dirs(path)?,
-        Err(_) => Store::open(location, &input.read.store)?.list_dir("")?.dirs,
-    };
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    Ok(names)
-}
-
-fn local_dirs(path: &Path) -> Result<Vec<String>> {
-    let fail = |error| Error::io(path, "list", error);
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        if entry.path().is_dir() {
-            names.extend(entry.file_name().into_string().ok());
-        }
-    }
-    Ok(names)
 }

@@ -8,7 +8,7 @@ mod write;
 
 use super::CreateSink;
 use super::conversion::Conversion;
-use super::places::{by_split, file_at, files_at, split_of_array};
+use super::places::{Place, by_split, file_at, files_at, split_of_array};
 use super::values::{self, ValueFile, Values};
 use super::{
     Format, FormatInfo, OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource,
@@ -17,7 +17,6 @@ use super::{
 use crate::archive::{Archive, ArchiveFile, FileVersion};
 use crate::error::{Error, Result};
 use crate::option_names::CODEC;
-use crate::records::arrays::places::dirs;
 use forebay_shard::BlockCompression;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_store::Location;
@@ -107,7 +106,7 @@ fn find(
         found = files_at(&input.location, &input.read, &is_data)?;
     }
     if found.is_empty() {
-        for dir in dirs(input)? {
+        for dir in Place::open(&input.location, &input.read)?.dirs()? {
             let below = files_at(&input.location.join(&dir), &input.read, &|name| {
                 name == DATA
             })?;

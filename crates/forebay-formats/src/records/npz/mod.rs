@@ -6,7 +6,7 @@ mod write;
 use super::CreateSink;
 use super::arrays::{self, ArrayFile, ArraySink};
 use super::conversion::Conversion;
-use super::places::files_at;
+use super::places::{Place, files_at};
 use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::archive::Archive;
 use crate::error::{Error, Result};
@@ -90,7 +90,7 @@ fn npy_dirs(input: &RecordInput) -> Result<Vec<NpyDir>> {
         return Ok(vec![(split, String::new(), files)]);
     }
     let mut found = Vec::new();
-    for dir in arrays::places::dirs(input)? {
+    for dir in Place::open(&input.location, &input.read)?.dirs()? {
         let wanted = input.split.as_ref().is_none_or(|split| *split == dir);
         let files = match wanted {
             true => files_at(&input.location.join(&dir), &input.read, &is_array)?,

@@ -2,10 +2,10 @@
 
 use crate::archive::{Archive, Stream, read_exact};
 use crate::error::{Error, Result};
+use crate::records::places::Place;
 use crate::records::{Conversion, RecordInput};
 use forebay_shard::manifest::MAX_BYTES;
 use forebay_shard::{MAX_RECORD_BYTES, Storage};
-use forebay_store::Location;
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -66,7 +66,7 @@ pub(in crate::records) fn split_dirs(
         )]);
     }
     let mut dirs = Vec::new();
-    for name in names_below(root, storage, &input.location, input)? {
+    for name in Place::open(&input.location, &input.read)?.dirs()? {
         if own.as_ref().is_none_or(|own| *own == name) && has_index(&root.join(&name))? {
             dirs.push((name.clone(), name));
         }
@@ -78,32 +78,6 @@ pub(in crate::records) fn split_dirs(
         )),
         false => Ok(dirs),
     }
-}
-
-fn names_below(
-    root: &Path,
-    storage: &dyn Storage,
-    location: &Location,
-    input: &RecordInput,
-) -> Result<Vec<String>> {
-    let mut names: Vec<String> = match location.is_remote() {
-        true => {
-            forebay_store::Store::open(location, &input.read.store)?
-                .list_dir("")?
-                .dirs
-        }
-        false => {
-            let listed = storage.list(root);
-            let listed = listed.map_err(|error| Error::io(root, "list", error))?;
-            listed
-                .into_iter()
-                .filter_map(|name| name.into_string().ok())
-                .collect()
-        }
-    };
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
-    Ok(names)
 }
 
 /// Reads and checks the count and the offsets at the beginning of a file with `samples` samples, according to the index. `end`
