@@ -1,5 +1,7 @@
 //! Files at a location: a single file, the files of a directory or a prefix, or patterns such as `train-{000..128}.tar`.
 
+use super::RecordInput;
+use super::conversion::Conversion;
 use crate::archive::Archive;
 use crate::error::{Error, Result};
 use crate::key_path::base;
@@ -22,6 +24,9 @@ const SPLITS: [&str; 7] = [
     "test",
     "testing",
 ];
+
+/// Files of each split, with their names.
+pub(super) type SplitFiles = BTreeMap<String, Vec<(String, Archive)>>;
 
 /// Returns whether a text has a pattern that [`expand_braces`] expands.
 pub fn has_braces(text: &str) -> bool {
@@ -202,6 +207,22 @@ fn name_of(path: &Path) -> Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let named = name.map(str::to_owned);
     named.ok_or_else(|| Error::source(path, "the name of a file must be UTF-8"))
+}
+
+/// Returns the files that the user named.
+pub(super) fn named_files(input: &RecordInput) -> Result<Vec<(String, Archive)>> {
+    let files = input.files.iter();
+    files.map(|file| file_at(file, &input.read)).collect()
+}
+
+/// Returns the files of a conversion by split.
+pub(super) fn written_files(input: &RecordInput, conversion: &Conversion) -> Result<SplitFiles> {
+    let splits = conversion.splits.iter().map(|split| {
+        let shards = split.shards.iter();
+        let files = shards.map(|shard| file_at(&input.location.join(&shard.name), &input.read));
+        Ok((split.name.clone(), files.collect::<Result<_>>()?))
+    });
+    splits.collect()
 }
 
 /// Groups files by split, sorted by name. The word before the number in the file name is the split. If all files have the same

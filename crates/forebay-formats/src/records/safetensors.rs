@@ -5,7 +5,6 @@ use super::arrays::{
     self, ArrayEncoder, ArrayFile, ArrayInfo, ArraySink, Contiguous, Element, RowReader,
     SpooledArray, TextAs,
 };
-use super::conversion::Conversion;
 use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::archive::{Archive, FileVersion, ReadAt};
 use crate::error::{Error, Result};
@@ -15,8 +14,6 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::json;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::Arc;
 
 pub(super) struct Safetensors;
 
@@ -56,21 +53,7 @@ impl Format for Safetensors {
     }
 
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        let is_file = |root: &Path| root.to_string_lossy().ends_with(EXTENSION);
-        let (root, conversion) = Conversion::of_source(input, self.info().name, is_file)?;
-        let mut splits = Vec::new();
-        for (split, files) in arrays::places::find(input, conversion.as_ref(), &[EXTENSION])? {
-            let files = files
-                .into_iter()
-                .map(|(_, archive)| -> Result<Arc<dyn ArrayFile>> {
-                    Ok(Arc::new(TensorFile::open(archive)?))
-                });
-            splits.push((split, files.collect::<Result<_>>()?));
-        }
-        if splits.is_empty() {
-            return Err(Error::source(&root, "there are no .safetensors files here"));
-        }
-        arrays::open(splits, input, conversion.as_ref(), &root)
+        arrays::places::open_each(self.info(), input, ".safetensors files", TensorFile::open)
     }
 
     fn writer(&self) -> Option<CreateSink> {

@@ -1,17 +1,16 @@
 //! Finds the array files at a location, by split.
 
+use super::ArrayFile;
 use crate::archive::Archive;
-use crate::error::Result;
-use crate::records::RecordInput;
+use crate::error::{Error, Result};
 use crate::records::conversion::Conversion;
-use crate::records::places::{Place, by_split, file_at, files_at};
-use std::collections::BTreeMap;
+use crate::records::places::{Place, SplitFiles, by_split, files_at, named_files, written_files};
+use crate::records::{FormatInfo, RecordInput, RecordSource};
+use std::path::Path;
+use std::sync::Arc;
 
 /// Most directories of a location that are searched.
 const MAX_DIRS: usize = 64;
-
-/// Files of each split, with their names.
-pub(in crate::records) type Found = BTreeMap<String, Vec<(String, Archive)>>;
 
 /// Finds the files with one of these extensions. The first of these that applies is used: the files of the conversion, the
 /// files that the user named, the location if it is a file, the files in it, or the files in its directories, one for each
@@ -20,20 +19,12 @@ pub(in crate::records) fn find(
     input: &RecordInput,
     conversion: Option<&Conversion>,
     endings: &[&str],
-) -> Result<Found> {
+) -> Result<SplitFiles> {
     if let Some(conversion) = conversion {
-        let mut found = Found::new();
-        for split in &conversion.splits {
-            let shards = split.shards.iter();
-            let files = shards.map(|shard| file_at(&input.location.join(&shard.name), &input.read));
-            found.insert(split.name.clone(), files.collect::<Result<_>>()?);
-        }
-        return Ok(found);
+        return written_files(input, conversion);
     }
     if !input.files.is_empty() {
-        let files = input.files.iter().map(|file| file_at(file, &input.read));
-        let files = files.collect::<Result<Vec<_>>>()?;
-        return Ok(by_split(files, input.split.as_deref()));
+        return Ok(by_split(named_files(input)?, input.split.as_deref()));
     }
     let has_ending = |name: &str| {
         let name = unnumbered(name);
@@ -43,7 +34,7 @@ pub(in crate::records) fn find(
     if !files.is_empty() {
         return Ok(by_split(files, input.split.as_deref()));
     }
-    let mut found = Found::new();
+    let mut found = SplitFiles::new();
     let dirs = Place::open(&input.location, &input.read)?.dirs()?;
     for dir in dirs.into_iter().take(MAX_DIRS) {
         let files = files_at(&input.location.join(&dir), &input.read, &has_ending)?;
@@ -53,6 +44,30 @@ pub(in crate::records) fn find(
         }
     }
     Ok(found)
+}
+
+/// Opens a source of files with the extensions of a format, each with `open`. `what` names them in an error.
+pub(in crate::records) fn open_each<F: ArrayFile + 'static>(
+    info: &FormatInfo,
+    input: &RecordInput,
+    what: &str,
+    open: impl Fn(Archive) -> Result<F>,
+) -> Result<RecordSource> {
+    let has_ending = |name: &str| info.extensions.iter().any(|end| name.ends_with(end));
+    let is_file = |root: &Path| has_ending(&root.to_string_lossy());
+    let (root, conversion) = Conversion::of_source(input, info.name, is_file)?;
+    let mut splits = Vec::new();
+    for (split, files) in find(input, conversion.as_ref(), info.extensions)? {
+        let files = files.into_iter().map(|(_, archive)| {
+            let file: Arc<dyn ArrayFile> = Arc::new(open(archive)?);
+            Ok(file)
+        });
+        splits.push((split, files.collect::<Result<_>>()?));
+    }
+    if splits.is_empty() {
+        return Err(Error::source(root, format!("there are no {what} here")));
+    }
+    super::open(splits, input, conversion.as_ref(), &root)
 }
 
 /// Returns a name without the number after its extension: `a.array_record` for `a.array_record-00000-of-00001`.

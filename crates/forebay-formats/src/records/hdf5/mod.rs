@@ -33,35 +33,8 @@ impl Format for Hdf5 {
 
     #[cfg(feature = "formats")]
     fn open(&self, input: &RecordInput) -> Result<RecordSource> {
-        use super::arrays::{self, ArrayFile};
-        use super::conversion::Conversion;
-        use crate::error::Error;
-        use forebay_cache::read_storage;
-        use std::sync::Arc;
-
-        let (root, storage) = read_storage(&input.location, &input.read)?;
-        let is_file = !input.files.is_empty()
-            || EXTENSIONS
-                .iter()
-                .any(|end| root.to_string_lossy().ends_with(end));
-        let conversion = match is_file {
-            true => None,
-            false => Conversion::load(&root, &*storage)?,
-        };
-        let conversion = conversion.filter(|conversion| conversion.to == self.info().name);
-        let mut splits = Vec::new();
-        for (split, files) in arrays::places::find(input, conversion.as_ref(), &EXTENSIONS)? {
-            let files = files
-                .into_iter()
-                .map(|(_, archive)| -> Result<Arc<dyn ArrayFile>> {
-                    Ok(Arc::new(file::Hdf5File::open(archive)?))
-                });
-            splits.push((split, files.collect::<Result<_>>()?));
-        }
-        if splits.is_empty() {
-            return Err(Error::source(&root, "there are no HDF5 files here"));
-        }
-        arrays::open(splits, input, conversion.as_ref(), &root)
+        let open = file::Hdf5File::open;
+        super::arrays::places::open_each(self.info(), input, "HDF5 files", open)
     }
 
     #[cfg(not(feature = "formats"))]

@@ -8,7 +8,9 @@ mod write;
 
 use super::CreateSink;
 use super::conversion::Conversion;
-use super::places::{Place, by_split, file_at, files_at, split_of_array};
+use super::places::{
+    Place, SplitFiles, by_split, files_at, named_files, split_of_array, written_files,
+};
 use super::values::{self, ValueFile, Values};
 use super::{
     Format, FormatInfo, OwnedRecord, RecordFile, RecordInput, RecordReader, RecordSource,
@@ -21,7 +23,6 @@ use forebay_shard::BlockCompression;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_store::Location;
 use pages::Tree;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,25 +84,13 @@ impl Format for Lmdb {
 }
 
 /// Finds the databases of each split: files, or directories with `data.mdb`.
-fn find(
-    input: &RecordInput,
-    conversion: Option<&Conversion>,
-) -> Result<BTreeMap<String, Vec<(String, Archive)>>> {
+fn find(input: &RecordInput, conversion: Option<&Conversion>) -> Result<SplitFiles> {
     if let Some(conversion) = conversion {
-        let mut found = BTreeMap::new();
-        for split in &conversion.splits {
-            let shards = split.shards.iter();
-            let files = shards.map(|shard| file_at(&input.location.join(&shard.name), &input.read));
-            found.insert(split.name.clone(), files.collect::<Result<_>>()?);
-        }
-        return Ok(found);
+        return written_files(input, conversion);
     }
     let is_data =
         |name: &str| name != LOCKS && (name.ends_with(EXTENSION) || name.ends_with(DATA_EXTENSION));
-    let mut found = Vec::new();
-    for file in &input.files {
-        found.push(file_at(file, &input.read)?);
-    }
+    let mut found = named_files(input)?;
     if found.is_empty() {
         found = files_at(&input.location, &input.read, &is_data)?;
     }

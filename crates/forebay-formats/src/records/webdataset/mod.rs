@@ -9,7 +9,7 @@ mod read;
 mod write;
 
 use super::conversion::Conversion;
-use super::places::{by_split, file_at, files_at};
+use super::places::{SplitFiles, by_split, files_at, named_files};
 use super::{
     CreateSink, Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit,
     SourceFacts,
@@ -110,15 +110,9 @@ impl Format for WebDataset {
 }
 
 /// Returns the tars of each split.
-fn splits(
-    input: &RecordInput,
-    conversion: Option<&Conversion>,
-    root: &Path,
-) -> Result<BTreeMap<String, Vec<(String, Archive)>>> {
+fn splits(input: &RecordInput, conversion: Option<&Conversion>, root: &Path) -> Result<SplitFiles> {
     if !input.files.is_empty() {
-        let files = input.files.iter().map(|file| file_at(file, &input.read));
-        let files = files.collect::<Result<Vec<_>>>()?;
-        return Ok(by_split(files, input.split.as_deref()));
+        return Ok(by_split(named_files(input)?, input.split.as_deref()));
     }
     let mut files = files_at(&input.location, &input.read, &is_tar)?;
     let Some(conversion) = conversion else {
