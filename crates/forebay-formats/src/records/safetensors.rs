@@ -2,12 +2,13 @@
 
 use super::CreateSink;
 use super::arrays::{
-    self, ArrayEncoder, ArrayFile, ArrayInfo, ArraySink, Contiguous, Element, RowReader,
+    self, ArrayFile, ArrayFormat, ArrayInfo, ArraySink, Contiguous, Element, RowReader,
     SpooledArray, TextAs,
 };
 use super::{Format, FormatInfo, RecordInput, RecordSource};
 use crate::archive::{Archive, FileVersion, ReadAt};
 use crate::error::{Error, Result};
+use forebay_shard::BlockCompression;
 use forebay_shard::schema::NumberType;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -57,7 +58,7 @@ impl Format for Safetensors {
     }
 
     fn writer(&self) -> Option<CreateSink> {
-        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, Encoder)?)))
+        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, &FORMAT)?)))
     }
 }
 
@@ -222,51 +223,43 @@ impl ArrayFile for TensorFile {
     }
 }
 
-#[derive(Debug)]
-struct Encoder;
+static FORMAT: ArrayFormat = ArrayFormat {
+    title: "a .safetensors file",
+    extension: EXTENSION,
+    text: TextAs::Ragged,
+    is_compressed: false,
+    refuses: |_| false,
+    encode,
+};
 
-impl ArrayEncoder for Encoder {
-    fn title(&self) -> &'static str {
-        "a .safetensors file"
+fn encode(
+    arrays: &mut [SpooledArray],
+    _compression: BlockCompression,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    // Arrays with the widest numbers come first, so that all are aligned.
+    arrays.sort_by(|a, b| b.width.cmp(&a.width).then_with(|| a.name.cmp(&b.name)));
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for array in &*arrays {
+        let Element::Number(number) = array.element else {
+            return Err(io::Error::other("safetensors has numbers only"));
+        };
+        let dtype = NUMBERS.iter().find(|(_, known)| *known == number);
+        let dtype = dtype
+            .ok_or_else(|| io::Error::other("safetensors has no such type"))?
+            .0;
+        let start = end;
+        end += array.bytes();
+        let entry = json!({"dtype": dtype, "shape": array.shape, "data_offsets": [start, end]});
+        header.insert(array.name.clone(), entry);
     }
-
-    fn extension(&self) -> &'static str {
-        EXTENSION
+    let mut header = serde_json::to_vec(&header)?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(&header)?;
+    for array in arrays {
+        io::copy(&mut array.reader()?, out)?;
     }
-
-    fn text(&self) -> TextAs {
-        TextAs::Ragged
-    }
-
-    fn refuses(&self, _element: &Element) -> bool {
-        false
-    }
-
-    fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()> {
-        // Arrays with the widest numbers come first, so that all are aligned.
-        arrays.sort_by(|a, b| b.width.cmp(&a.width).then_with(|| a.name.cmp(&b.name)));
-        let mut header = serde_json::Map::new();
-        let mut end = 0;
-        for array in &*arrays {
-            let Element::Number(number) = array.element else {
-                return Err(io::Error::other("safetensors has numbers only"));
-            };
-            let dtype = NUMBERS.iter().find(|(_, known)| *known == number);
-            let dtype = dtype
-                .ok_or_else(|| io::Error::other("safetensors has no such type"))?
-                .0;
-            let start = end;
-            end += array.bytes();
-            let entry = json!({"dtype": dtype, "shape": array.shape, "data_offsets": [start, end]});
-            header.insert(array.name.clone(), entry);
-        }
-        let mut header = serde_json::to_vec(&header)?;
-        header.resize(header.len().next_multiple_of(8), b' ');
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(&header)?;
-        for array in arrays {
-            io::copy(&mut array.reader()?, out)?;
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ mod write;
 pub(super) use layout::TextAs;
 pub(super) use read::open;
 pub(super) use spool::SpooledArray;
-pub(super) use write::{ArrayEncoder, ArraySink};
+pub(super) use write::{ArrayFormat, ArraySink};
 
 use crate::archive::{ArchiveFile, FileVersion, ReadAt};
 use crate::error::Result;

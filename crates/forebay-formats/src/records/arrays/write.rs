@@ -2,7 +2,6 @@
 //!
 //! An array begins with its length, so the rows of each array are kept in an unnamed temporary file until the last record.
 
-use super::Element;
 use super::layout::{Layout, Stored, TextAs, decode};
 use super::spool::{Spool, SpooledArray};
 use super::table::KEYS;
@@ -14,10 +13,10 @@ use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkErro
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::{Decoder, Limits};
 use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS};
+use forebay_shard::schema::NumberType;
 use forebay_shard::{BlockCompression, ExampleView};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -31,42 +30,38 @@ const OF_ENCODING: [&str; 5] = [
 ];
 
 /// A file format of arrays.
-pub(in crate::records) trait ArrayEncoder: fmt::Debug + Send + Sync {
-    /// Returns a description of a file in the format, with an article.
-    fn title(&self) -> &'static str;
-
-    /// Returns the extension of its files, with the dot.
-    fn extension(&self) -> &'static str;
-
-    fn text(&self) -> TextAs;
-
-    /// Returns whether the format does not support this type of elements.
-    fn refuses(&self, element: &Element) -> bool;
-
-    /// Returns whether the format itself compresses rows.
-    fn is_compressed(&self) -> bool {
-        false
-    }
-
+#[derive(Debug)]
+pub(in crate::records) struct ArrayFormat {
+    /// A description of a file in the format, with an article.
+    pub(in crate::records) title: &'static str,
+    /// The extension of its files, with the dot.
+    pub(in crate::records) extension: &'static str,
+    pub(in crate::records) text: TextAs,
+    /// Whether the format itself compresses rows.
+    pub(in crate::records) is_compressed: bool,
+    /// Returns whether the format has no type for these numbers.
+    pub(in crate::records) refuses: fn(NumberType) -> bool,
     /// Writes a file of arrays, which are sorted by name.
-    fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()>;
+    pub(in crate::records) encode:
+        fn(&mut [SpooledArray], BlockCompression, &mut dyn Write) -> io::Result<()>,
 }
 
 /// Writes files of arrays.
 #[derive(Debug)]
 pub(in crate::records) struct ArraySink {
     layout: Arc<Layout>,
-    encoder: Arc<dyn ArrayEncoder>,
+    format: &'static ArrayFormat,
+    compression: BlockCompression,
 }
 
 impl ArraySink {
     pub(in crate::records) fn new(
         facts: &SourceFacts,
         options: &SinkOptions,
-        encoder: impl ArrayEncoder + 'static,
+        format: &'static ArrayFormat,
     ) -> std::result::Result<Self, String> {
-        let title = encoder.title();
-        if options.compression != BlockCompression::NONE && !encoder.is_compressed() {
+        let title = format.title;
+        if options.compression != BlockCompression::NONE && !format.is_compressed {
             return Err(format!(
                 "{title} is written without compression: leave {CODEC} out"
             ));
@@ -78,7 +73,7 @@ impl ArraySink {
             label_base: facts.label_base,
             image: None,
             title,
-            text: encoder.text(),
+            text: format.text,
         };
         layout.insert(KEYS, None, Stored::Key)?;
         for column in &flat.columns {
@@ -86,7 +81,7 @@ impl ArraySink {
         }
         for (name, source) in &layout.sources {
             if let Stored::Fixed(number, _) | Stored::Ragged(number, _) = &source.stored
-                && encoder.refuses(&Element::Number(*number))
+                && (format.refuses)(*number)
             {
                 return Err(format!(
                     "feature {name:?} has numbers of type {}, which {title} has no type for: {DROP_FEATURE} {name} leaves it out",
@@ -105,14 +100,15 @@ impl ArraySink {
         }
         Ok(Self {
             layout: Arc::new(layout),
-            encoder: Arc::new(encoder),
+            format,
+            compression: options.compression,
         })
     }
 }
 
 impl RecordSink for ArraySink {
     fn file_name(&self, split: &str, number: u32, _count: u32) -> String {
-        format!("{split}-{number:05}{}", self.encoder.extension())
+        format!("{split}-{number:05}{}", self.format.extension)
     }
 
     fn begin(&self, _first: u64, scratch: Scratch<'_>) -> Result<Box<dyn RecordWriter>> {
@@ -122,7 +118,8 @@ impl RecordSink for ArraySink {
         }
         Ok(Box::new(Writer {
             layout: Arc::clone(&self.layout),
-            encoder: Arc::clone(&self.encoder),
+            format: self.format,
+            compression: self.compression,
             values: vec![Vec::new(); spools.len()],
             spools,
             rows: 0,
@@ -134,7 +131,8 @@ impl RecordSink for ArraySink {
 /// Writes the arrays of one file.
 struct Writer {
     layout: Arc<Layout>,
-    encoder: Arc<dyn ArrayEncoder>,
+    format: &'static ArrayFormat,
+    compression: BlockCompression,
     spools: Vec<Spool>,
     rows: u64,
     decoder: Decoder,
@@ -185,7 +183,7 @@ impl RecordWriter for Writer {
             spool.finish(self.rows, &mut arrays)?;
         }
         arrays.sort_by(|a, b| a.name.cmp(&b.name));
-        self.encoder.encode(&mut arrays, out)?;
+        (self.format.encode)(&mut arrays, self.compression, out)?;
         Ok(Value::Null)
     }
 }

@@ -49,7 +49,7 @@ impl Format for Hdf5 {
             Ok(Box::new(super::arrays::ArraySink::new(
                 facts,
                 options,
-                write::Encoder,
+                &write::FORMAT,
             )?))
         });
         #[cfg(not(feature = "formats"))]

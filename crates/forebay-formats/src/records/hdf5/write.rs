@@ -3,7 +3,8 @@
 //! and lengths, so the file is written sequentially.
 
 use crate::option_names::DROP_FEATURE;
-use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};
+use crate::records::arrays::{ArrayFormat, Element, SpooledArray, TextAs};
+use forebay_shard::BlockCompression;
 use forebay_shard::schema::NumberType;
 use hdf5_reader::checksum::jenkins_lookup3;
 use std::collections::BTreeMap;
@@ -31,58 +32,50 @@ const LINK: u8 = 6;
 const LAYOUT: u8 = 8;
 const GROUP_INFO: u8 = 10;
 
-#[derive(Debug)]
-pub(super) struct Encoder;
+pub(super) static FORMAT: ArrayFormat = ArrayFormat {
+    title: "an HDF5 file",
+    extension: super::EXTENSIONS[0],
+    text: TextAs::Utf8,
+    is_compressed: false,
+    refuses: |_| false,
+    encode,
+};
 
-impl ArrayEncoder for Encoder {
-    fn title(&self) -> &'static str {
-        "an HDF5 file"
+fn encode(
+    arrays: &mut [SpooledArray],
+    _compression: BlockCompression,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let objects = objects(arrays)?;
+    // The length of a header does not depend on the addresses in it.
+    let mut next = SUPERBLOCK_BYTES;
+    let mut places = Vec::new();
+    for object in &objects {
+        places.push(next);
+        let header = object.header(&vec![0; objects.len()], 0, arrays)?;
+        next = (next + header.len() as u64).next_multiple_of(ALIGNMENT);
     }
-
-    fn extension(&self) -> &'static str {
-        super::EXTENSIONS[0]
+    let mut data = Vec::new();
+    for array in &mut *arrays {
+        let stored = Stored::new(array, next);
+        next = stored.end.next_multiple_of(ALIGNMENT);
+        data.push(stored);
     }
-
-    fn text(&self) -> TextAs {
-        TextAs::Utf8
+    let mut out = Output { out, at: 0 };
+    out.put(&superblock(places[0], next))?;
+    for (object, place) in objects.iter().zip(&places) {
+        out.pad(*place)?;
+        let at = match object {
+            Object::Dataset(array) => data[*array].address(),
+            Object::Group(_) => 0,
+        };
+        out.put(&object.header(&places, at, arrays)?)?;
     }
-
-    fn refuses(&self, _element: &Element) -> bool {
-        false
+    for (array, stored) in arrays.iter_mut().zip(&data) {
+        out.pad(stored.start)?;
+        stored.write(array, &mut out)?;
     }
-
-    fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()> {
-        let objects = objects(arrays)?;
-        // The length of a header does not depend on the addresses in it.
-        let mut next = SUPERBLOCK_BYTES;
-        let mut places = Vec::new();
-        for object in &objects {
-            places.push(next);
-            let header = object.header(&vec![0; objects.len()], 0, arrays)?;
-            next = (next + header.len() as u64).next_multiple_of(ALIGNMENT);
-        }
-        let mut data = Vec::new();
-        for array in &mut *arrays {
-            let stored = Stored::new(array, next);
-            next = stored.end.next_multiple_of(ALIGNMENT);
-            data.push(stored);
-        }
-        let mut out = Output { out, at: 0 };
-        out.put(&superblock(places[0], next))?;
-        for (object, place) in objects.iter().zip(&places) {
-            out.pad(*place)?;
-            let at = match object {
-                Object::Dataset(array) => data[*array].address(),
-                Object::Group(_) => 0,
-            };
-            out.put(&object.header(&places, at, arrays)?)?;
-        }
-        for (array, stored) in arrays.iter_mut().zip(&data) {
-            out.pad(stored.start)?;
-            stored.write(array, &mut out)?;
-        }
-        out.pad(next)
-    }
+    out.pad(next)
 }
 
 /// Counts the written bytes.

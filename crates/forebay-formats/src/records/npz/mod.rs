@@ -73,7 +73,7 @@ impl Format for Npz {
     }
 
     fn writer(&self) -> Option<CreateSink> {
-        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, write::Npz)?)))
+        Some(|facts, options| Ok(Box::new(ArraySink::new(facts, options, &write::FORMAT)?)))
     }
 }
 

@@ -77,8 +77,8 @@ impl Format for Zarr {
 
     fn writer(&self) -> Option<CreateSink> {
         Some(|facts, options| {
-            let encoder = write::Encoder::new(options.compression)?;
-            Ok(Box::new(ArraySink::new(facts, options, encoder)?))
+            write::Encoder::new(options.compression)?;
+            Ok(Box::new(ArraySink::new(facts, options, &write::FORMAT)?))
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::file::NODE_3;
 use crate::archive::ZipWriter;
 use crate::option_names::{CODEC, DROP_FEATURE};
-use crate::records::arrays::{ArrayEncoder, Element, SpooledArray, TextAs};
+use crate::records::arrays::{ArrayFormat, Element, SpooledArray, TextAs};
 use flate2::Crc;
 use forebay_shard::schema::NumberType;
 use forebay_shard::{BlockCompression, Codec};
@@ -150,52 +150,44 @@ fn groups(arrays: &[SpooledArray]) -> io::Result<BTreeSet<String>> {
     }
 }
 
-impl ArrayEncoder for Encoder {
-    fn title(&self) -> &'static str {
-        "a Zarr group"
-    }
+pub(super) static FORMAT: ArrayFormat = ArrayFormat {
+    title: "a Zarr group",
+    extension: super::ZIP,
+    text: TextAs::Utf8,
+    is_compressed: true,
+    refuses: |number| number == NumberType::Bfloat16,
+    encode,
+};
 
-    fn extension(&self) -> &'static str {
-        super::ZIP
+fn encode(
+    arrays: &mut [SpooledArray],
+    compression: BlockCompression,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let encoder = Encoder::new(compression).map_err(io::Error::other)?;
+    let mut zip = ZipWriter::new(out);
+    let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {}});
+    for name in groups(arrays)? {
+        put(
+            &mut zip,
+            &format!("{name}{NODE_3}"),
+            group.to_string().as_bytes(),
+        )?;
     }
-
-    fn text(&self) -> TextAs {
-        TextAs::Utf8
+    for array in arrays {
+        let row_bytes = array.shape[1..].iter().product::<u64>() * array.width;
+        let rows = match array.element {
+            Element::Text => TEXTS,
+            _ => (CHUNK_BYTES / row_bytes.max(1)).max(1),
+        };
+        let rows = rows.min(array.shape[0]).max(1);
+        let json = encoder.metadata(array, rows);
+        put(
+            &mut zip,
+            &format!("{}/{NODE_3}", array.name),
+            json.to_string().as_bytes(),
+        )?;
+        encoder.chunks(array, rows, &mut zip)?;
     }
-
-    fn refuses(&self, element: &Element) -> bool {
-        *element == Element::Number(NumberType::Bfloat16)
-    }
-
-    fn is_compressed(&self) -> bool {
-        true
-    }
-
-    fn encode(&self, arrays: &mut [SpooledArray], out: &mut dyn Write) -> io::Result<()> {
-        let mut zip = ZipWriter::new(out);
-        let group = json!({"zarr_format": 3, "node_type": "group", "attributes": {}});
-        for name in groups(arrays)? {
-            put(
-                &mut zip,
-                &format!("{name}{NODE_3}"),
-                group.to_string().as_bytes(),
-            )?;
-        }
-        for array in arrays {
-            let row_bytes = array.shape[1..].iter().product::<u64>() * array.width;
-            let rows = match array.element {
-                Element::Text => TEXTS,
-                _ => (CHUNK_BYTES / row_bytes.max(1)).max(1),
-            };
-            let rows = rows.min(array.shape[0]).max(1);
-            let json = self.metadata(array, rows);
-            put(
-                &mut zip,
-                &format!("{}/{NODE_3}", array.name),
-                json.to_string().as_bytes(),
-            )?;
-            self.chunks(array, rows, &mut zip)?;
-        }
-        zip.finish()
-    }
+    zip.finish()
 }
