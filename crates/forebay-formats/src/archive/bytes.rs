@@ -221,3 +221,21 @@ impl ReadAt for Fetched<'_> {
         Ok(count)
     }
 }
+
+/// Returns the little-endian number at an offset; 0 beyond the end.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u16::from_le_bytes(*found))
+}
+
+/// As [`u16_at`].
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u32::from_le_bytes(*found))
+}
+
+/// As [`u16_at`].
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.map_or(0, |found| u64::from_le_bytes(*found))
+}

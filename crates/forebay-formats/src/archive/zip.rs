@@ -3,7 +3,7 @@
 //! The directory is read forward and not kept in memory; a member is found again by the offset of its record. Zip64 is
 //! supported; members are stored or deflated.
 
-use crate::archive::{ArchiveError, ReadAt, Stream};
+use crate::archive::{ArchiveError, ReadAt, Stream, u16_at, u32_at, u64_at};
 use crate::finding::escape;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use std::io;
@@ -419,27 +419,6 @@ fn read_exact(file: &dyn ReadAt, at: u64, out: &mut [u8]) -> Result<(), ArchiveE
             }
             _ => ArchiveError::io(at, &error),
         })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    bytes
-        .get(at..at + 2)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u16::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..at + 4)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u32::from_le_bytes)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..at + 8)
-        .and_then(|b| b.try_into().ok())
-        .map_or(0, u64::from_le_bytes)
 }
 
 #[cfg(test)]

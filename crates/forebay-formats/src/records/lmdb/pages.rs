@@ -2,7 +2,7 @@
 //!
 //! The library maps the file and trusts its pages. This module reads pages and checks every offset.
 
-use crate::archive::{ArchiveFile, ReadAt};
+use crate::archive::{ArchiveFile, ReadAt, u16_at, u32_at, u64_at};
 use crate::finding::escape;
 use forebay_shard::MAX_RECORD_BYTES;
 use std::cmp::Ordering;
@@ -315,19 +315,4 @@ fn read(file: &ArchiveFile, at: u64, out: &mut [u8]) -> Result<(), String> {
             io::ErrorKind::UnexpectedEof => format!("offset {at}: it is cut short"),
             _ => format!("offset {at}: {error}"),
         })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    found.map_or(0, |found| u16::from_le_bytes(*found))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    found.map_or(0, |found| u32::from_le_bytes(*found))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
-    found.map_or(0, |found| u64::from_le_bytes(*found))
 }
