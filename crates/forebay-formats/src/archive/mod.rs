@@ -12,7 +12,7 @@ mod zip_writer;
 pub use bytes::Archive;
 pub(crate) use bytes::{ArchiveFile, Fetched, ReadAt, identity, u16_at, u32_at, u64_at};
 pub(crate) use stream::Stream;
-pub(crate) use version::FileVersion;
+pub(crate) use version::{FileVersion, hash_text};
 pub(crate) use zip_writer::ZipWriter;
 
 use crate::error::{Error, Result};

@@ -45,11 +45,15 @@ impl FileVersion {
     /// Adds the file and its split to the identity of a source.
     pub(crate) fn add_to(&self, split: &str, hasher: &mut blake3::Hasher) {
         for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
-            hasher
-                .update(&(text.len() as u64).to_le_bytes())
-                .update(text);
+            hash_text(text, hasher);
         }
         hasher.update(&self.bytes.to_le_bytes());
         hasher.update(&self.modified.to_le_bytes());
     }
+}
+
+/// Adds a text with its length to a hash.
+pub(crate) fn hash_text(text: &[u8], hasher: &mut blake3::Hasher) {
+    let len = text.len() as u64;
+    hasher.update(&len.to_le_bytes()).update(text);
 }

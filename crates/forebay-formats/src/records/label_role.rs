@@ -9,6 +9,7 @@ use super::first_records::FirstRecord;
 use super::foreign_records::LABEL_NAMES;
 use super::label_value::{Candidate, LabelForm, LabelRole, LabelValue, shown, unusable};
 use super::{RecordInput, RecordSource};
+use crate::archive::hash_text;
 use crate::error::{Error, Result};
 use crate::option_names::LABEL_FEATURE;
 use forebay_shard::ExampleView;
@@ -208,9 +209,7 @@ fn state(
     let place = reader.candidate.name();
     let mut hasher = blake3::Hasher::new();
     for class in &classes {
-        hasher
-            .update(&(class.name.len() as u64).to_le_bytes())
-            .update(class.name.as_bytes());
+        hash_text(class.name.as_bytes(), &mut hasher);
     }
     let digest = hasher.finalize().to_hex()[..16].to_owned();
     let identity = format!(

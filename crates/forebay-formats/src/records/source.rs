@@ -43,21 +43,24 @@ impl RecordSource {
         }
     }
 
-    /// Returns a source of images with annotations. `digest` is the hash of the files, which identifies the source.
-    pub(crate) fn annotated(
+    /// Returns a source of images with annotations. `files` is the hash of the files, which identifies the source.
+    pub(super) fn annotated(
         splits: Vec<RecordSplit>,
         classes: Vec<ClassEntry>,
-        features: Vec<FeatureEntry>,
-        schema: Schema,
-        digest: String,
+        mut features: Vec<FeatureEntry>,
+        schema: &Schema,
+        files: &blake3::Hasher,
+        findings: Vec<Finding>,
     ) -> Self {
+        features.sort_by(|a, b| a.name.cmp(&b.name));
         let names: Vec<&str> = features.iter().map(|entry| entry.name.as_str()).collect();
-        let identity = [("source_files", digest), ("columns", names.join(","))];
+        let columns = [("columns", names.join(","))];
         let facts = SourceFacts {
             classes,
             features,
             order: order_by_sizes(&splits),
-            ..SourceFacts::new(0, schema, identity)
+            findings,
+            ..SourceFacts::new(0, schema.clone(), files, columns)
         };
         Self { splits, facts }
     }
@@ -95,13 +98,16 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
-    /// Returns the facts about files that are converted: these columns and their features, without classes.
+    /// Returns the facts about files that are converted: these columns and their features, without classes. `files` is the hash of
+    /// the files, which identifies the source beside `identity`.
     pub(super) fn new<'a>(
         label_base: i64,
         schema: Schema,
+        files: &blake3::Hasher,
         identity: impl IntoIterator<Item = (&'a str, String)>,
     ) -> Self {
-        let identity = identity.into_iter();
+        let files = files.finalize().to_hex()[..32].to_owned();
+        let identity = std::iter::once(("source_files", files)).chain(identity);
         Self {
             label_base,
             features: schema.features(),

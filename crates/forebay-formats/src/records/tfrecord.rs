@@ -7,7 +7,7 @@ use super::{
     ForeignSchema, Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, SourceFacts,
     by_extension,
 };
-use crate::archive::{Archive, read_head};
+use crate::archive::{Archive, hash_text, read_head};
 use crate::error::{Error, Result};
 use forebay_cache::read_storage;
 use forebay_shard::example::{FeatureKind, feature_kinds};
@@ -94,7 +94,7 @@ impl Format for TfRecord {
             });
         let order = order_of(&splits)?;
         let labels = LabelKeySource::Foreign(schema.clone());
-        let identity = identity(&schema, &hasher);
+        let identity = identity(&schema);
         Ok(RecordSource {
             splits: splits
                 .into_iter()
@@ -105,7 +105,7 @@ impl Format for TfRecord {
                 record_features: schema.features.clone(),
                 foreign: Some((schema.clone(), directory(root, is_remote))),
                 order,
-                ..SourceFacts::new(schema.label_base, Schema::default(), identity)
+                ..SourceFacts::new(schema.label_base, Schema::default(), &hasher, identity)
             },
         })
     }
@@ -196,9 +196,8 @@ fn directory(root: &Path, is_remote: bool) -> PathBuf {
     }
 }
 
-fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> [(&'static str, String); 5] {
+fn identity(schema: &ForeignSchema) -> [(&'static str, String); 4] {
     [
-        ("source_files", files.finalize().to_hex()[..32].to_owned()),
         ("image_feature", schema.features.image.clone()),
         ("label_feature", schema.features.label.clone()),
         ("key_feature", schema.key.clone()),
@@ -209,9 +208,7 @@ fn identity(schema: &ForeignSchema, files: &blake3::Hasher) -> [(&'static str, S
 /// Hashes the values that identify a file of a split.
 fn identify(hasher: &mut blake3::Hasher, split: &str, path: &Path, shard: &Shard, modified: i128) {
     for text in [path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
-        hasher
-            .update(&(text.len() as u64).to_le_bytes())
-            .update(text);
+        hash_text(text, hasher);
     }
     hasher.update(&shard.file_len().to_le_bytes());
     hasher.update(&shard.len().to_le_bytes());

@@ -151,16 +151,13 @@ impl Values {
             columns.push(Column::new(schema::LABEL, ColumnType::Label));
         }
         let schema = Schema::new(columns).unwrap_or_default();
-        let mut identity = vec![
-            ("source_files", files.finalize().to_hex()[..32].to_owned()),
-            ("label_base", self.label_base().to_string()),
-        ];
+        let mut identity = vec![("label_base", self.label_base().to_string())];
         if let Values::Foreign(schema) = self {
             let RecordFeatures { image, label, .. } = &schema.features;
             identity.push(("image_feature", image.clone()));
             identity.push(("label_feature", label.clone()));
         }
-        let mut facts = SourceFacts::new(self.label_base(), schema, identity);
+        let mut facts = SourceFacts::new(self.label_base(), schema, files, identity);
         if let Values::Foreign(schema) = self {
             facts.record_features = schema.features.clone();
             facts.schema = Schema::default();

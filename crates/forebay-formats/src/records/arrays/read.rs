@@ -94,7 +94,6 @@ pub(in crate::records) fn open(
         format!("{}={kind}", column.column.feature)
     });
     let identity = [
-        ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
         ("columns", uses.collect::<Vec<_>>().join(",")),
         ("label_base", table.label_base.to_string()),
     ];
@@ -106,7 +105,7 @@ pub(in crate::records) fn open(
         features: table.features(),
         record_features: table.record_features(),
         findings,
-        ..SourceFacts::new(table.label_base, schema, identity)
+        ..SourceFacts::new(table.label_base, schema, &hasher, identity)
     };
     Ok(RecordSource {
         facts: facts.with_conversion(conversion, || order_by_sizes(&splits)),

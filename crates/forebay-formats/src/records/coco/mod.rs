@@ -12,6 +12,7 @@ mod tests;
 use super::annotation_files::find_listed;
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
 use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use crate::archive::hash_text;
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason, escape};
 use crate::name_forms::FileForms;
@@ -80,9 +81,7 @@ impl Format for Coco {
                 &mut findings,
             )?;
             for path in split_files.files.values() {
-                let text = path.as_os_str().as_encoded_bytes();
-                hasher.update(&(text.len() as u64).to_le_bytes());
-                hasher.update(text);
+                hash_text(path.as_os_str().as_encoded_bytes(), &mut hasher);
             }
             hasher.update(split.as_bytes());
             hasher.update(annotations.digest.as_bytes());
@@ -111,7 +110,6 @@ impl Format for Coco {
             kind: FeatureKind::Bytes,
             shape: vec![None],
         }));
-        features.sort_by(|a, b| a.name.cmp(&b.name));
         let classes = classes(root, &all)?;
         for (name, images, annotations) in all {
             let file = Split {
@@ -123,11 +121,9 @@ impl Format for Coco {
             };
             splits.push(RecordSplit::new(name, [ListedImages(file)]));
         }
-        let digest = hasher.finalize().to_hex()[..32].to_owned();
-        let schema = Schema::clone(&columns);
-        let mut source = RecordSource::annotated(splits, classes, features, schema, digest);
-        source.facts.findings = findings;
-        Ok(source)
+        Ok(RecordSource::annotated(
+            splits, classes, features, &columns, &hasher, findings,
+        ))
     }
 }
 

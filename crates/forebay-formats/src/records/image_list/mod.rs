@@ -92,11 +92,14 @@ impl Format for ImageList {
         let splits = splits
             .into_iter()
             .map(|(name, files)| RecordSplit::new(name, files.into_iter().map(ListedImages)));
-        let digest = identity.finalize().to_hex()[..32].to_owned();
-        let splits = splits.collect();
-        let mut source = RecordSource::annotated(splits, classes.entries, features, schema, digest);
-        source.facts.findings = findings;
-        Ok(source)
+        Ok(RecordSource::annotated(
+            splits.collect(),
+            classes.entries,
+            features,
+            &schema,
+            &identity,
+            findings,
+        ))
     }
 }
 

@@ -100,14 +100,14 @@ impl Format for OpenImages {
             };
             RecordSplit::new(split, [ListedImages(file)])
         });
-        let mut features = schema.features();
-        features.sort_by(|a, b| a.name.cmp(&b.name));
-        let digest = identity.finalize().to_hex()[..32].to_owned();
-        let splits = splits.collect();
-        let mut source =
-            RecordSource::annotated(splits, classes, features, Schema::clone(&schema), digest);
-        source.facts.findings = findings;
-        Ok(source)
+        Ok(RecordSource::annotated(
+            splits.collect(),
+            classes,
+            schema.features(),
+            &schema,
+            &identity,
+            findings,
+        ))
     }
 }
 

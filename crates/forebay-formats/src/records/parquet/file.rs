@@ -4,6 +4,7 @@ use super::fields::{Field, Fields};
 use super::input::Input;
 use super::rows::Rows;
 use super::{footer, pages};
+use crate::archive::hash_text;
 use crate::error::{Error, Result};
 use crate::records::{RecordFile, RecordReader, SourceRecord};
 use forebay_image::catch_panic;
@@ -69,9 +70,7 @@ impl ParquetFile {
             .ok()
             .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         for text in [self.path.as_os_str().as_encoded_bytes(), split.as_bytes()] {
-            hasher
-                .update(&(text.len() as u64).to_le_bytes())
-                .update(text);
+            hash_text(text, hasher);
         }
         hasher.update(&self.bytes.to_le_bytes());
         hasher.update(&self.records().to_le_bytes());

@@ -123,9 +123,7 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
         );
         return Err(Error::source(&root, what));
     }
-    let digest = hasher.finalize().to_hex()[..32].to_owned();
     let identity = [
-        ("source_files", digest),
         ("columns", format!("{:?}", fields.uses())),
         ("label_base", fields.label_base.to_string()),
     ];
@@ -140,7 +138,7 @@ fn open(input: &RecordInput) -> Result<RecordSource> {
     }
     let facts = SourceFacts {
         classes: fields.classes.clone(),
-        ..SourceFacts::new(fields.label_base, fields.columns.clone(), identity)
+        ..SourceFacts::new(fields.label_base, fields.columns.clone(), &hasher, identity)
     };
     let facts = facts.with_conversion(conversion.as_ref(), || order_by_sizes(&splits));
     // The columns are known from the files, even those of a conversion.

@@ -1,7 +1,7 @@
 //! Columns of samples with typed values, and the records that are encoded from them.
 
 use super::encoding::{Encoding, array};
-use crate::archive::FileVersion;
+use crate::archive::{FileVersion, hash_text};
 use crate::error::{Error, Result};
 use crate::records::numbers::{self, float32s, int64s, is_integer};
 use crate::records::{Conversion, ForeignSchema, RecordInput, SourceFacts};
@@ -445,24 +445,8 @@ impl Columns {
         conversion: Option<&Conversion>,
         root: &Path,
     ) -> SourceFacts {
-        let foreign = self.foreign.clone();
-        let facts = SourceFacts {
-            classes,
-            record_features: self.record_features.clone(),
-            foreign: foreign.map(|schema| (schema, root.to_path_buf())),
-            ..SourceFacts::new(self.label_base, self.schema.clone(), self.identity(files))
-        };
-        facts.with_conversion(conversion, || order_of(files))
-    }
-
-    /// Returns the identity of the files and of the options for reading them.
-    fn identity(&self, files: &[SampleFile<'_>]) -> [(&'static str, String); 4] {
         let mut hasher = blake3::Hasher::new();
-        let mut item = |bytes: &[u8]| {
-            hasher
-                .update(&(bytes.len() as u64).to_le_bytes())
-                .update(bytes);
-        };
+        let mut item = |bytes: &[u8]| hash_text(bytes, &mut hasher);
         let mut split = None;
         for file in files {
             if split != Some(file.split) {
@@ -474,12 +458,19 @@ impl Columns {
             item(&file.version.modified.to_le_bytes());
         }
         let RecordFeatures { image, label, .. } = &self.record_features;
-        [
-            ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
+        let identity = [
             ("image_feature", image.clone()),
             ("label_feature", label.clone()),
             ("label_base", self.label_base.to_string()),
-        ]
+        ];
+        let foreign = self.foreign.clone();
+        let facts = SourceFacts {
+            classes,
+            record_features: self.record_features.clone(),
+            foreign: foreign.map(|schema| (schema, root.to_path_buf())),
+            ..SourceFacts::new(self.label_base, self.schema.clone(), &hasher, identity)
+        };
+        facts.with_conversion(conversion, || order_of(files))
     }
 }
 

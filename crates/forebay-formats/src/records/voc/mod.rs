@@ -12,6 +12,7 @@ mod tests;
 use super::annotation_files::{find_listed, is_inside, read_limited};
 use super::listed_images::{ImageFile, ImageFiles, ListedImages, ReadImage, encode_columns};
 use super::{Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit};
+use crate::archive::hash_text;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Reason};
 use crate::name_forms::FileForms;
@@ -121,8 +122,7 @@ impl Format for Voc {
             kind: FeatureKind::Bytes,
             shape: vec![None],
         }));
-        features.sort_by(|a, b| a.name.cmp(&b.name));
-        let digest = digest(&parts);
+        let hasher = hash(&parts);
         let labels: BTreeMap<String, i64> = classes.iter().cloned().zip(0..).collect();
         let labels = Arc::new(labels);
         let mut splits: BTreeMap<String, Vec<ListedImages<Images>>> = BTreeMap::new();
@@ -140,15 +140,14 @@ impl Format for Voc {
             .into_iter()
             .map(|(name, files)| RecordSplit::new(name, files));
         let class = |name| ClassEntry { name, text: None };
-        let mut source = RecordSource::annotated(
+        Ok(RecordSource::annotated(
             splits.collect(),
             classes.into_iter().map(class).collect(),
             features,
-            Schema::clone(&schema),
-            digest,
-        );
-        source.facts.findings = findings;
-        Ok(source)
+            &schema,
+            &hasher,
+            findings,
+        ))
     }
 }
 
@@ -428,18 +427,15 @@ fn columns<'a>(
     columns
 }
 
-fn digest(parts: &[(String, Vec<Entry>, PathBuf)]) -> String {
+fn hash(parts: &[(String, Vec<Entry>, PathBuf)]) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     for (split, entries, place) in parts {
         for text in [split.as_bytes(), place.as_os_str().as_encoded_bytes()] {
-            hasher
-                .update(&(text.len() as u64).to_le_bytes())
-                .update(text);
+            hash_text(text, &mut hasher);
         }
         hasher.update(&(entries.len() as u64).to_le_bytes());
         for entry in entries {
-            hasher.update(&(entry.name.len() as u64).to_le_bytes());
-            hasher.update(entry.name.as_bytes());
+            hash_text(entry.name.as_bytes(), &mut hasher);
             hasher.update(&entry.bytes.to_le_bytes());
             hasher.update(&entry.digest);
             for (_, size) in entry.masks.iter().flatten() {
@@ -447,7 +443,7 @@ fn digest(parts: &[(String, Vec<Entry>, PathBuf)]) -> String {
             }
         }
     }
-    hasher.finalize().to_hex()[..32].to_owned()
+    hasher
 }
 
 /// The images of a split in one directory, as one file of records.

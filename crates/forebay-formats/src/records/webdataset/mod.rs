@@ -14,7 +14,7 @@ use super::{
     CreateSink, Format, FormatInfo, OnBadRecord, RecordInput, RecordSource, RecordSplit,
     SourceFacts,
 };
-use crate::archive::Archive;
+use crate::archive::{Archive, hash_text};
 use crate::error::{Error, Result};
 use crate::finding::{Action, Finding, Reason};
 use columns::Columns;
@@ -87,11 +87,11 @@ impl Format for WebDataset {
         {
             return Err(Error::source(&root, "the tars hold no samples"));
         }
-        let identity = identity(&sources, &columns, input);
+        let (files, identity) = (hash(&sources), identity(&columns, input));
         let facts = SourceFacts {
             features: columns.features(),
             findings,
-            ..SourceFacts::new(columns.label_base, columns.schema(), identity)
+            ..SourceFacts::new(columns.label_base, columns.schema(), &files, identity)
         };
         let facts = facts.with_conversion(conversion.as_ref(), || order_of(&sources));
         let file = |index| TarFile::new(Arc::new(index), Arc::clone(&columns));
@@ -176,18 +176,10 @@ fn order_of(sources: &[(String, Vec<TarIndex>)]) -> EpochOrder {
     order
 }
 
-/// Returns the identity of the tars and of the options for reading them.
-fn identity(
-    sources: &[(String, Vec<TarIndex>)],
-    columns: &Columns,
-    input: &RecordInput,
-) -> [(&'static str, String); 6] {
+/// Returns the hash that identifies the tars.
+fn hash(sources: &[(String, Vec<TarIndex>)]) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
-    let mut item = |bytes: &[u8]| {
-        hasher
-            .update(&(bytes.len() as u64).to_le_bytes())
-            .update(bytes);
-    };
+    let mut item = |bytes: &[u8]| hash_text(bytes, &mut hasher);
     for (split, indexes) in sources {
         item(split.as_bytes());
         for index in indexes {
@@ -197,17 +189,19 @@ fn identity(
             item(&(index.len() as u64).to_le_bytes());
         }
     }
+    hasher
+}
+
+/// Returns the options for reading the tars, which identify the source.
+fn identity(columns: &Columns, input: &RecordInput) -> [(&'static str, String); 5] {
     let chosen = |name: &Option<String>| name.clone().unwrap_or_default();
+    let policy = format!("{:?}", input.on_bad_record).to_lowercase();
     [
-        ("source_files", hasher.finalize().to_hex()[..32].to_owned()),
         ("label_base", columns.label_base.to_string()),
         ("image_feature", chosen(&input.features.image_feature)),
         ("label_feature", chosen(&input.features.label_feature)),
         ("allow_no_image", input.features.without_images.to_string()),
-        (
-            "on_bad_record",
-            format!("{:?}", input.on_bad_record).to_lowercase(),
-        ),
+        ("on_bad_record", policy),
     ]
 }
 
