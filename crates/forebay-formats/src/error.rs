@@ -88,6 +88,15 @@ impl Error {
         }
     }
 
+    /// Returns an error about a record of a file.
+    pub(crate) fn record(path: impl AsRef<Path>, record: u64, what: impl Into<String>) -> Self {
+        Self::Record {
+            path: path.as_ref().to_path_buf(),
+            record,
+            what: what.into(),
+        }
+    }
+
     /// Returns an error about a list of labels or classes.
     pub fn list(path: impl AsRef<Path>, what: impl Into<String>) -> Self {
         Self::List {

@@ -99,11 +99,7 @@ pub(super) fn digest_of(path: &Path) -> Result<[u8; 32]> {
 pub(super) fn read_mask(path: &Path, bytes: u64, record: u64, image: [u32; 2]) -> Result<Vec<u8>> {
     let mask = read_limited(path)?;
     unchanged(path, &mask, bytes)?;
-    let refused = |what: String| Error::Record {
-        path: path.to_path_buf(),
-        record,
-        what,
-    };
+    let refused = |what: String| Error::record(path, record, what);
     let checked = forebay_image::check_mask(&mask, &Limits::default());
     let (width, height) = checked.map_err(|error| refused(error.to_string()))?;
     let [own_width, own_height] = image;

@@ -161,11 +161,27 @@ struct CheckedFile {
 
 impl CheckedFile {
     fn refused(&self, record: u64, what: String) -> Error {
-        Error::Record {
-            path: self.inner.path().to_path_buf(),
-            record,
-            what,
-        }
+        Error::record(self.inner.path(), record, what)
+    }
+
+    /// Checks a record, and returns it with its label. `changed` gets the record with its new label.
+    fn checked<'r>(
+        &self,
+        record: &SourceRecord<'r>,
+        changed: &'r mut Vec<u8>,
+    ) -> Result<SourceRecord<'r>> {
+        let label = self.checks.check(record, changed);
+        let label = label.map_err(|what| self.refused(record.number, what))?;
+        Ok(SourceRecord {
+            bytes: if changed.is_empty() {
+                record.bytes
+            } else {
+                changed
+            },
+            label,
+            key: self.checks.key(record.key),
+            ..*record
+        })
     }
 }
 
@@ -231,22 +247,9 @@ struct Reader<'a> {
 
 impl RecordReader for Reader<'_> {
     fn next_record(&mut self) -> Result<Option<SourceRecord<'_>>> {
-        let Some(record) = self.inner.next_record()? else {
-            return Ok(None);
-        };
-        let label = self.file.checks.check(&record, &mut self.changed);
-        let label = label.map_err(|what| self.file.refused(record.number, what))?;
-        let bytes = match self.changed.is_empty() {
-            true => record.bytes,
-            false => &self.changed,
-        };
-        let key = self.file.checks.key(record.key);
-        Ok(Some(SourceRecord {
-            number: record.number,
-            bytes,
-            label,
-            key,
-        }))
+        let (file, record) = (self.file, self.inner.next_record()?);
+        let checked = record.map(|record| file.checked(&record, &mut self.changed));
+        checked.transpose()
     }
 
     fn next_raw(&mut self, record: &mut OwnedRecord) -> Result<bool> {
@@ -261,23 +264,10 @@ impl RecordReader for Reader<'_> {
         let Some(record) = self.inner.next_mapped(found)? else {
             return Ok(None);
         };
-        let label = self.file.checks.check(&record, &mut self.changed);
-        let label = label.map_err(|what| self.file.refused(record.number, what))?;
-        let key = self.file.checks.key(record.key);
-        if self.changed.is_empty() {
-            return Ok(Some(SourceRecord {
-                label,
-                key,
-                ..record
-            }));
+        let checked = self.file.checked(&record, &mut self.changed)?;
+        if !std::ptr::eq(checked.bytes, record.bytes) {
+            extents::find_again(checked.bytes, record.bytes, found);
         }
-        extents::find_again(&self.changed, record.bytes, found);
-        let bytes = &self.changed;
-        Ok(Some(SourceRecord {
-            number: record.number,
-            bytes,
-            label,
-            key,
-        }))
+        Ok(Some(checked))
     }
 }

@@ -4,7 +4,7 @@
 //! that every reader of the dataset uses the same features.
 
 use crate::class_order::ClassOrder;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::option_names::{IMAGE_FEATURE, LABEL_BASE, LABEL_FEATURE};
 use crate::sniff::check_image;
 use forebay_shard::example::{FeatureKind, IMAGE_LABEL, RecordFeatures, feature_kinds};
@@ -299,9 +299,4 @@ pub fn class_names(
     };
     let what = format!("names of classes are taken from {}", path.display());
     Ok(Some((lines.iter().map(entry).collect(), what)))
-}
-
-/// Returns the error of a refused record.
-pub(super) fn refused(path: PathBuf, record: u64, what: String) -> Error {
-    Error::Record { path, record, what }
 }

@@ -146,11 +146,7 @@ impl<L: ImageFiles> RecordReader for Reader<'_, L> {
                 Some(line) => (images.path(), format!("line {line}: {what}")),
                 None => (image.dir, what),
             };
-            Error::Record {
-                path: path.to_path_buf(),
-                record: number,
-                what,
-            }
+            Error::record(path, number, what)
         };
         crate::sniff::check_image(&bytes).map_err(refused)?;
         let size = match image.declared.is_some() || image.more_bytes > 0 {

@@ -1,8 +1,7 @@
 //! Shards as files of records: TFRecord, with or without an index, and indexed shards.
 
-use super::foreign_records::refused;
 use super::{ForeignSchema, RecordFile, RecordReader, RecordSplit, SourceRecord};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use forebay_shard::example::RecordFeatures;
 use forebay_shard::index::MAX_KEY_BYTES;
 use forebay_shard::manifest::{EpochOrder, block_records};
@@ -154,7 +153,7 @@ impl RecordReader for Reader<'_> {
             }
             LabelKeySource::Known(_) => {}
             LabelKeySource::Foreign(schema) => {
-                let refuse = |what| refused(shard.path().to_path_buf(), number, what);
+                let refuse = |what| Error::record(shard.path(), number, what);
                 schema.check(record.bytes).map_err(refuse)?;
                 let example = ExampleView::parse(record.bytes).ok();
                 label = example.and_then(|example| schema.features.label(example).ok().flatten());

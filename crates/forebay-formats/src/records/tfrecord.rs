@@ -1,6 +1,5 @@
 //! TFRecord files of other tools, plain or compressed.
 
-use super::foreign_records::refused;
 use super::places::{by_split, file_at, files_at};
 use super::shards::{LabelKeySource, order_of, split};
 use super::{
@@ -245,5 +244,5 @@ fn decide_by_first(input: &RecordInput, shard: &Shard, first: &[u8]) -> Result<F
 /// Chooses features from one record.
 fn decide(input: &RecordInput, path: &Path, record: Option<&[u8]>) -> Result<ForeignSchema> {
     let decided = input.features.decide(record);
-    decided.map_err(|what| refused(path.to_path_buf(), 0, what))
+    decided.map_err(|what| Error::record(path, 0, what))
 }

@@ -304,11 +304,7 @@ impl Reader<'_> {
             self.chunk = Some((at, file.chunk(&mut self.stream, at)));
         }
         self.next += 1;
-        let refused = |what: String| Error::Record {
-            path: file.version.path.clone(),
-            record: number,
-            what,
-        };
+        let refused = |what: String| Error::record(&file.version.path, number, what);
         let chunk = match &self.chunk {
             Some((_, Ok(chunk))) => chunk,
             Some((_, Err(what))) => return Err(refused(what.clone())),

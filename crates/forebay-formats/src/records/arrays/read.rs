@@ -210,11 +210,7 @@ impl RecordFile for Rows {
         key.clear();
         bytes.clear();
         let label = encode(&self.table, self.file.arrays(), raw, key, bytes);
-        record.label = label.map_err(|what| Error::Record {
-            path: self.file.version().path.clone(),
-            record: record.number,
-            what,
-        })?;
+        record.label = label.map_err(|what| Error::record(self.path(), record.number, what))?;
         Ok(())
     }
 }

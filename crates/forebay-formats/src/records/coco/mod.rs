@@ -347,18 +347,15 @@ impl ImageFiles for Split {
         let segmentations = self.segmentations(image)?;
         let has_segmentation = |json: &Vec<u8>| !json.is_empty() && json != b"[]";
         if !image.is_of_size(read.size) && segmentations.iter().any(has_segmentation) {
-            return Err(Error::Record {
-                path: self.path.clone(),
-                record: number as u64,
-                what: format!(
-                    "{}: its segmentation is in pixels of an image of {}x{}, and the image has {}x{}; {DROP_FEATURE} {SEGMENTATION} leaves segmentations out",
-                    escape(image.name.as_bytes()),
-                    image.width,
-                    image.height,
-                    read.size[0],
-                    read.size[1]
-                ),
-            });
+            let what = format!(
+                "{}: its segmentation is in pixels of an image of {}x{}, and the image has {}x{}; {DROP_FEATURE} {SEGMENTATION} leaves segmentations out",
+                escape(image.name.as_bytes()),
+                image.width,
+                image.height,
+                read.size[0],
+                read.size[1]
+            );
+            return Err(Error::record(&self.path, number as u64, what));
         }
         let masks = self.annotations.masks.as_deref();
         let mask = masks.filter(|_| self.columns.column(panoptic::MASK).is_some());

@@ -241,10 +241,9 @@ impl ItemReader<'_> {
                     &chunk.version.path,
                 )?;
                 let expanded = expand(&self.stored, MAX_RECORD_BYTES, out);
-                expanded.map_err(|what| Error::Record {
-                    path: chunk.version.path.clone(),
-                    record: number as u64,
-                    what: format!("offset {at}: {what}"),
+                expanded.map_err(|what| {
+                    let what = format!("offset {at}: {what}");
+                    Error::record(&chunk.version.path, number as u64, what)
                 })
             }
             CompressionUnit::Frames => {

@@ -80,12 +80,8 @@ impl RecordFile for LitDataFile {
             .and_then(|values| leaf::convert(leaves, &columns.columns, values))
             .and_then(|values| columns.record(&values, bytes));
         let meta = made.map_err(|what| {
-            let at = self.chunk.item(record.number as usize).unwrap_or_default();
-            Error::Record {
-                path: self.chunk.version.path.clone(),
-                record: record.number,
-                what: format!("offset {}: {what}", at.0),
-            }
+            let (at, _) = self.chunk.item(record.number as usize).unwrap_or_default();
+            Error::record(self.path(), record.number, format!("offset {at}: {what}"))
         })?;
         (record.label, record.key) = (meta.label, meta.key);
         Ok(())

@@ -227,11 +227,7 @@ impl RecordFile for Records {
 
 impl Records {
     fn refused(&self, record: u64, what: String) -> Error {
-        Error::Record {
-            path: self.database.version.path.clone(),
-            record,
-            what,
-        }
+        Error::record(self.path(), record, what)
     }
 }
 

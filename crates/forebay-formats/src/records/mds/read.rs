@@ -142,10 +142,8 @@ impl Reader<'_> {
             &mut self.sample,
             &shard.version.path,
         )?;
-        let refused = |what: String| Error::Record {
-            path: shard.version.path.clone(),
-            record: number,
-            what: format!("offset {at}: {what}"),
+        let refused = |what: String| {
+            Error::record(&shard.version.path, number, format!("offset {at}: {what}"))
         };
         let values = shard.values(&self.sample).map_err(refused)?;
         let meta = columns.record(&values, &mut self.record);

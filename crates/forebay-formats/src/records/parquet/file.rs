@@ -295,7 +295,7 @@ impl Reader<'_> {
             let what = format!(
                 "row group {failed}, row {row}: not read, as row {at} of the row group is damaged"
             );
-            return Err(record_error(path, number, what));
+            return Err(Error::record(path, number, what));
         }
         if row == 0 {
             self.rows = None;
@@ -317,7 +317,7 @@ impl Reader<'_> {
             (self.rows, self.failed) = (None, Some((group, row)));
             return Err(match failure {
                 DecodeFailure::Io(error) => Error::io(path, "read", error),
-                DecodeFailure::Damage(what) => record_error(
+                DecodeFailure::Damage(what) => Error::record(
                     path,
                     number,
                     format!("row group {group}, row {row}: {what}"),
@@ -335,7 +335,7 @@ impl Reader<'_> {
         let record = record.map_err(|what| {
             let (group, row) = self.file.locate(number).unwrap_or_default();
             let what = format!("row group {group}, row {row}: {what}");
-            record_error(&self.file.path, number, what)
+            Error::record(&self.file.path, number, what)
         })?;
         Ok(Some(SourceRecord { number, ..record }))
     }
@@ -360,14 +360,6 @@ fn decoded<T>(decode: impl FnOnce() -> ParquetResult<T>) -> Result<T, DecodeFail
         Err(_) => "the Parquet decoder failed on it".to_owned(),
     };
     Err(DecodeFailure::Damage(what))
-}
-
-fn record_error(path: &Path, record: u64, what: String) -> Error {
-    Error::Record {
-        path: path.to_path_buf(),
-        record,
-        what,
-    }
 }
 
 #[cfg(test)]

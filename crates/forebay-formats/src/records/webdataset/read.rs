@@ -210,14 +210,9 @@ impl Reader<'_> {
         let extension = index.extensions.get(usize::from(member.extension));
         let extension = extension.map_or("", |(extension, _)| extension);
         let key = crate::finding::escape(index.key(usize::try_from(record).unwrap_or(usize::MAX)));
-        Error::Record {
-            path: index.version.path.clone(),
-            record,
-            what: format!(
-                "member {extension:?} of sample {key:?} at offset {}: {what}",
-                member.offset
-            ),
-        }
+        let at = member.offset;
+        let what = format!("member {extension:?} of sample {key:?} at offset {at}: {what}");
+        Error::record(&index.version.path, record, what)
     }
 }
 
