@@ -86,11 +86,7 @@ impl Format for TfRecord {
         };
         let features = features
             .into_iter()
-            .map(|(name, (kind, is_one))| FeatureEntry {
-                name,
-                kind,
-                shape: if is_one { Vec::new() } else { vec![None] },
-            });
+            .map(|(name, (kind, is_one))| FeatureEntry::new(name, kind, !is_one));
         let order = order_of(&splits)?;
         let labels = LabelKeySource::Foreign(schema.clone());
         let identity = identity(&schema);

@@ -164,12 +164,10 @@ impl Values {
             facts.foreign = Some(((**schema).clone(), root.to_path_buf()));
             let kinds: BTreeMap<String, (FeatureKind, bool)> =
                 first.map(|first| feature_kinds(&first)).unwrap_or_default();
-            let entry = |(name, (kind, is_one)): (String, (FeatureKind, bool))| FeatureEntry {
-                name,
-                kind,
-                shape: if is_one { Vec::new() } else { vec![None] },
-            };
-            facts.features = kinds.into_iter().map(entry).collect();
+            let kinds = kinds.into_iter();
+            facts.features = kinds
+                .map(|(name, (kind, is_one))| FeatureEntry::new(name, kind, !is_one))
+                .collect();
         }
         let mut facts = facts.with_conversion(conversion.as_ref(), EpochOrder::default);
         facts.schema = without(facts.schema, input);

@@ -16,6 +16,15 @@ pub struct FeatureEntry {
     pub shape: Vec<Option<u64>>,
 }
 
+impl FeatureEntry {
+    /// Returns a feature with one value for each record, or with a list of any length.
+    pub fn new(name: impl Into<String>, kind: FeatureKind, is_list: bool) -> Self {
+        let name = name.into();
+        let shape = if is_list { vec![None] } else { Vec::new() };
+        Self { name, kind, shape }
+    }
+}
+
 mod kind {
     use super::{Deserialize, Deserializer, FeatureKind, Serializer, de};
 

@@ -105,11 +105,8 @@ impl Format for Coco {
             .filter(|name| !dropped.contains(*name) && all.iter().any(|(_, _, a)| a.has(name)))
             .collect();
         let mut features = columns.features();
-        features.extend(lists.iter().map(|name| FeatureEntry {
-            name: (*name).to_owned(),
-            kind: FeatureKind::Bytes,
-            shape: vec![None],
-        }));
+        let list = |name: &&str| FeatureEntry::new(*name, FeatureKind::Bytes, true);
+        features.extend(lists.iter().map(list));
         let classes = classes(root, &all)?;
         for (name, images, annotations) in all {
             let file = Split {

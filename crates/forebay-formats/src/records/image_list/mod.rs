@@ -323,21 +323,11 @@ fn features<'a>(
             Some(_) => {}
         }
     }
-    let mut features = vec![FeatureEntry {
-        name: names.image.clone(),
-        kind: FeatureKind::Bytes,
-        shape: Vec::new(),
-    }];
-    features.extend(has_labels.then(|| FeatureEntry {
-        name: names.label.clone(),
-        kind: FeatureKind::Int64,
-        shape: Vec::new(),
-    }));
-    features.extend(all.into_iter().map(|(name, (kind, is_list))| FeatureEntry {
-        name,
-        kind,
-        shape: if is_list { vec![None] } else { Vec::new() },
-    }));
+    let mut features = vec![FeatureEntry::new(&names.image, FeatureKind::Bytes, false)];
+    let label = || FeatureEntry::new(&names.label, FeatureKind::Int64, false);
+    features.extend(has_labels.then(label));
+    let all = all.into_iter();
+    features.extend(all.map(|(name, (kind, is_list))| FeatureEntry::new(name, kind, is_list)));
     features.sort_by(|a, b| a.name.cmp(&b.name));
     let mut columns = Schema::infer(&features, &names).columns().to_vec();
     for column in &mut columns {

@@ -229,11 +229,7 @@ impl Fields {
             if let Use::Feature(name) = &field.used_as
                 && !listed.contains(name)
             {
-                features.push(FeatureEntry {
-                    name: name.clone(),
-                    kind: FeatureKind::Bytes,
-                    shape: vec![None],
-                });
+                features.push(FeatureEntry::new(name, FeatureKind::Bytes, true));
             }
         }
         features.sort_by(|a, b| a.name.cmp(&b.name));

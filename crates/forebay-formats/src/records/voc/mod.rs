@@ -117,11 +117,7 @@ impl Format for Voc {
         let mut poses = all().flat_map(Entry::objects).map(|object| &object.pose);
         let has_pose = kept(POSE) && poses.any(|pose| !pose.is_empty() && pose != "Unspecified");
         let mut features = schema.features();
-        features.extend(has_pose.then(|| FeatureEntry {
-            name: POSE.to_owned(),
-            kind: FeatureKind::Bytes,
-            shape: vec![None],
-        }));
+        features.extend(has_pose.then(|| FeatureEntry::new(POSE, FeatureKind::Bytes, true)));
         let hasher = hash(&parts);
         let labels: BTreeMap<String, i64> = classes.iter().cloned().zip(0..).collect();
         let labels = Arc::new(labels);
