@@ -466,9 +466,9 @@ impl Values {
             feature.filter(|feature| feature.kind() != Ok(FeatureKind::Unset))
         };
         let said = |error: forebay_shard::ExampleError| error.to_string();
-        let count = match &leaf.value {
-            LeafValue::Key if key.is_empty() => None,
-            LeafValue::Key => {
+        let count = match (&leaf.value, feature(leaf.value.name())) {
+            (LeafValue::Key, _) if key.is_empty() => None,
+            (LeafValue::Key, _) => {
                 if std::str::from_utf8(key).is_err() {
                     return Err(format!(
                         "its key {:?} is not UTF-8",
@@ -478,64 +478,49 @@ impl Values {
                 self.bytes.push(key.to_vec().into());
                 Some(1)
             }
-            LeafValue::PathOf(image) => {
+            (LeafValue::PathOf(_), image) => {
                 // Defined but null beside an image; not defined if the image is null.
-                self.definitions.push(i16::from(feature(image).is_some()));
+                self.definitions.push(i16::from(image.is_some()));
                 return Ok(());
             }
-            LeafValue::Label(name, base) => match feature(name) {
-                Some(label) => {
-                    let label = label.int64s().map_err(said)?;
-                    let rebased = label.iter().map(|&label| match label {
-                        label if label >= *base => label - base,
-                        label => label,
-                    });
-                    self.integers.extend(rebased);
-                    Some(label.len())
+            (_, None) => None,
+            (LeafValue::Label(_, base), Some(label)) => {
+                let label = label.int64s().map_err(said)?;
+                let rebased = label.iter().map(|&label| match label {
+                    label if label >= *base => label - base,
+                    label => label,
+                });
+                self.integers.extend(rebased);
+                Some(label.len())
+            }
+            (LeafValue::Integers(_), Some(feature)) => {
+                let integers = feature.int64s().map_err(said)?;
+                self.integers.extend(&integers);
+                Some(integers.len())
+            }
+            (LeafValue::Floats(_), Some(feature)) => {
+                let floats = feature.floats().map_err(said)?;
+                self.floats.extend(&floats);
+                Some(floats.len())
+            }
+            (LeafValue::Doubles(name), Some(feature)) => {
+                let bytes = feature.bytes_list().map_err(said)?.concat();
+                let (doubles, rest) = bytes.as_chunks::<8>();
+                if !rest.is_empty() {
+                    let len = bytes.len();
+                    return Err(format!("feature {name} has {len} bytes, not doubles"));
                 }
-                None => None,
-            },
-            LeafValue::Integers(name) => match feature(name) {
-                Some(feature) => {
-                    let integers = feature.int64s().map_err(said)?;
-                    self.integers.extend(&integers);
-                    Some(integers.len())
-                }
-                None => None,
-            },
-            LeafValue::Floats(name) => match feature(name) {
-                Some(feature) => {
-                    let floats = feature.floats().map_err(said)?;
-                    self.floats.extend(&floats);
-                    Some(floats.len())
-                }
-                None => None,
-            },
-            LeafValue::Doubles(name) => match feature(name) {
-                Some(feature) => {
-                    let bytes = feature.bytes_list().map_err(said)?.concat();
-                    let (doubles, rest) = bytes.as_chunks::<8>();
-                    if !rest.is_empty() {
-                        return Err(format!(
-                            "feature {name} has {} bytes, not doubles",
-                            bytes.len()
-                        ));
-                    }
-                    self.doubles
-                        .extend(doubles.iter().map(|d| f64::from_le_bytes(*d)));
-                    Some(doubles.len())
-                }
-                None => None,
-            },
-            LeafValue::Bytes(name) => match feature(name) {
-                Some(feature) => {
-                    let all = feature.bytes_list().map_err(said)?;
-                    self.bytes
-                        .extend(all.iter().map(|bytes| ByteArray::from(bytes.to_vec())));
-                    Some(all.len())
-                }
-                None => None,
-            },
+                let doubles = doubles.iter().map(|bytes| f64::from_le_bytes(*bytes));
+                let count = doubles.len();
+                self.doubles.extend(doubles);
+                Some(count)
+            }
+            (LeafValue::Bytes(_), Some(feature)) => {
+                let all = feature.bytes_list().map_err(said)?;
+                let copies = all.iter().map(|bytes| ByteArray::from(bytes.to_vec()));
+                self.bytes.extend(copies);
+                Some(all.len())
+            }
         };
         let is_missing = matches!(count, None | Some(0));
         match (leaf.is_list, count) {
