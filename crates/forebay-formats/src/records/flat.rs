@@ -1,10 +1,11 @@
 //! Columns of records for formats that store one value, one text or one array of numbers for each column of a sample.
 
-use super::SourceFacts;
+use super::sink::{Appended, SinkError};
+use super::{SourceFacts, SourceRecord};
 use crate::finding::escape;
-use crate::option_names::DROP_FEATURE;
+use crate::option_names::{DROP_FEATURE, PROGRESSIVE};
 use forebay_shard::ExampleView;
-use forebay_shard::example::FeatureKind;
+use forebay_shard::example::{FeatureKind, IMAGE_PROGRESSIVE};
 use forebay_shard::schema::{Column, ColumnType, ColumnValue, FeatureEntry, NumberType, Schema};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -79,6 +80,34 @@ fn list_column(feature: &FeatureEntry) -> Column {
     let mut column = Column::new(&feature.name, ColumnType::Vector { len: None, number });
     column.feature.clone_from(&feature.name);
     column
+}
+
+/// Parses a record whose features are all `known`.
+pub(super) fn parse<'a>(
+    record: &SourceRecord<'a>,
+    known: &BTreeSet<String>,
+) -> Result<ExampleView<'a>, SinkError> {
+    let example = ExampleView::parse(record.bytes)
+        .map_err(|error| SinkError::Record(format!("it is no tensorflow.Example: {error}")))?;
+    let mut features = example.iter().map(|feature| feature.name());
+    let what = match features.find(|name| !known.contains(*name)) {
+        None => return Ok(example),
+        Some(name @ IMAGE_PROGRESSIVE) => format!(
+            "its image was made from a progressive JPEG, which only Forebay can make of it again: {PROGRESSIVE} original writes that, {DROP_FEATURE} {name} the image as it is"
+        ),
+        Some(name) => format!(
+            "feature {name:?} is none of the columns, which all records have: {DROP_FEATURE} {name} leaves it out"
+        ),
+    };
+    Err(SinkError::Record(what))
+}
+
+/// Returns what a writer says of a record whose key it stored with [`put_key`].
+pub(super) fn appended(record: &SourceRecord<'_>) -> Appended {
+    let is_text = std::str::from_utf8(record.key).is_ok();
+    Appended {
+        new_key: (!is_text).then(|| escape(record.key)),
+    }
 }
 
 /// Appends a key as text.

@@ -6,9 +6,8 @@ use super::layout::{Layout, Stored, TextAs, decode};
 use super::spool::{Spool, SpooledArray};
 use super::table::KEYS;
 use crate::error::Result;
-use crate::finding::escape;
 use crate::option_names::{CODEC, DROP_FEATURE};
-use crate::records::flat::FlatColumns;
+use crate::records::flat::{self, FlatColumns};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::{Decoder, Limits};
@@ -147,14 +146,7 @@ impl RecordWriter for Writer {
         _out: &mut dyn Write,
     ) -> std::result::Result<Appended, SinkError> {
         let layout = Arc::clone(&self.layout);
-        let example = ExampleView::parse(record.bytes)
-            .map_err(|error| SinkError::Record(format!("it is no tensorflow.Example: {error}")))?;
-        let mut features = example.iter().map(|feature| feature.name());
-        if let Some(name) = features.find(|name| !layout.known.contains(*name)) {
-            return Err(SinkError::Record(format!(
-                "feature {name:?} is none of the columns, which all records have: {DROP_FEATURE} {name} leaves it out"
-            )));
-        }
+        let example = flat::parse(record, &layout.known)?;
         // Check all values before adding any: a refused record must not leave values in some of the arrays.
         for (number, source) in layout.sources.values().enumerate() {
             let value = &mut self.values[number];
@@ -167,10 +159,7 @@ impl RecordWriter for Writer {
             spool.put(value)?;
         }
         self.rows += 1;
-        let is_text = std::str::from_utf8(record.key).is_ok();
-        Ok(Appended {
-            new_key: (!is_text).then(|| escape(record.key)),
-        })
+        Ok(flat::appended(record))
     }
 
     fn finish(

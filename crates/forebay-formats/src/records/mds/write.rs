@@ -1,15 +1,14 @@
 //! Writes samples to MDS shards. The output is deterministic.
 
 use crate::error::Result;
-use crate::finding::escape;
-use crate::option_names::{CODEC, DROP_FEATURE, PROGRESSIVE, SHARD_SIZE};
+use crate::option_names::{CODEC, DROP_FEATURE, SHARD_SIZE};
 use crate::records::flat::{self, FlatColumns, FlatValue, put_key};
 use crate::records::label_value::from_zero;
 use crate::records::samples::{Encoding, INDEX, KEY, is_array_type, put_array, scalar};
 use crate::records::sink::{Appended, RecordSink, RecordWriter, Scratch, SinkError, SinkOptions};
 use crate::records::{SourceFacts, SourceRecord};
 use forebay_image::Format;
-use forebay_shard::example::{IMAGE_PROGRESSIVE, IMAGE_SEEK_POINTS, RecordFeatures};
+use forebay_shard::example::{IMAGE_SEEK_POINTS, RecordFeatures};
 use forebay_shard::manifest::ClassEntry;
 use forebay_shard::schema::{Column, ColumnType, IMAGE, LABEL, NumberType};
 use forebay_shard::{BlockCompression, Codec, ExampleView};
@@ -286,12 +285,7 @@ impl RecordWriter for Writer {
         _out: &mut dyn Write,
     ) -> std::result::Result<Appended, SinkError> {
         let layout = Arc::clone(&self.layout);
-        let example = ExampleView::parse(record.bytes)
-            .map_err(|error| SinkError::Record(format!("it is no tensorflow.Example: {error}")))?;
-        let mut features = example.iter().map(|feature| feature.name());
-        if let Some(name) = features.find(|name| !layout.known.contains(*name)) {
-            return Err(SinkError::Record(unknown_feature(name)));
-        }
+        let example = flat::parse(record, &layout.known)?;
         let mut value = Vec::new();
         let mut values = Vec::new();
         self.sample.clear();
@@ -310,10 +304,7 @@ impl RecordWriter for Writer {
         data.write_all(&self.sample)?;
         self.end += self.sample.len() as u64;
         self.ends.push(self.end);
-        let is_text = std::str::from_utf8(record.key).is_ok();
-        Ok(Appended {
-            new_key: (!is_text).then(|| escape(record.key)),
-        })
+        Ok(flat::appended(record))
     }
 
     fn finish(&mut self, name: &str, out: &mut dyn Write) -> std::result::Result<Value, SinkError> {
@@ -380,18 +371,6 @@ impl Layout {
             "size_limit": null,
             "version": 2,
         })
-    }
-}
-
-/// Returns the error for a feature that is not a column.
-fn unknown_feature(name: &str) -> String {
-    match name {
-        IMAGE_PROGRESSIVE => format!(
-            "its image was made from a progressive JPEG, which only Forebay can make of it again: {PROGRESSIVE} original writes that, {DROP_FEATURE} {name} the image as it is"
-        ),
-        _ => format!(
-            "feature {name:?} is none of the columns, which all samples have: {DROP_FEATURE} {name} leaves it out"
-        ),
     }
 }
 
