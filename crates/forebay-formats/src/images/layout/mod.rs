@@ -46,7 +46,7 @@ pub struct SourceLayout(&'static Layout);
 impl SourceLayout {
     /// Returns all layouts in the order in which they are tried.
     pub fn all() -> impl ExactSizeIterator<Item = Self> {
-        LAYOUTS.iter().map(|layout| Self(*layout))
+        LAYOUTS.iter().map(|layout| Self(layout))
     }
 
     /// Returns the layout with this name.

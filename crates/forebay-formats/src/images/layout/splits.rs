@@ -22,7 +22,7 @@ SRC/                                          or an archive of it
     names_splits: true,
     labels_by_directories: true,
     archive_set: None,
-    recognizes: recognizes,
+    recognizes,
     arrange,
 };
 

@@ -19,7 +19,7 @@ SRC/
     names_splits: true,
     labels_by_directories: false,
     archive_set: None,
-    recognizes: recognizes,
+    recognizes,
     arrange,
 };
 
