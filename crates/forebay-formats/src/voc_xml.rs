@@ -10,8 +10,9 @@ const MAX_DEPTH: usize = 32;
 /// The corners of a box in pixels: xmin, ymin, xmax, ymax.
 pub(crate) type Sides = [Option<f64>; 4];
 
-/// Calls a function at the end of each element that is not empty (`<a/>`), with the names of the element and those around it, and its text
-/// since the last tag. Returns whether there are elements. With `knows_entities`, unknown entities are refused.
+/// Calls `ended` at the end of each element, except for empty ones (`<a/>`), with the names of the elements from the root to
+/// it, and the text since the last tag. Returns whether there are elements. With `knows_entities`, entities are resolved and
+/// unknown ones refused, otherwise they are ignored.
 pub(crate) fn walk(
     xml: &[u8],
     knows_entities: bool,

@@ -98,8 +98,8 @@ pub struct SourceFacts {
 }
 
 impl SourceFacts {
-    /// Returns the facts about files that are converted: these columns and their features, without classes. `files` is the hash of
-    /// the files, which identifies the source beside `identity`.
+    /// Returns the facts about files that are converted: these columns and their features, without classes. `files` is the
+    /// hash of the files, which identifies the source beside `identity`.
     pub(super) fn new<'a>(
         label_base: i64,
         schema: Schema,
@@ -120,7 +120,8 @@ impl SourceFacts {
         }
     }
 
-    /// Takes over what the conversion that wrote the files knows about them, if there is one. Without its order, `order` is used.
+    /// Takes over what the conversion that wrote the files knows about them, if there is one. Without its order, `order` is
+    /// used.
     pub(super) fn with_conversion(
         mut self,
         conversion: Option<&Conversion>,

@@ -395,7 +395,8 @@ impl Gathered {
 }
 
 /// Calls `work` for all things with up to `REQUESTS` threads and returns the results in order. After a cancellation no more
-/// calls start, and the remaining results are `None`; after a failure neither: a store that refuses one request will refuse the next.
+/// calls start, and the remaining results are `None`. After a failure no more calls start: a store that refuses one request
+/// will refuse the next.
 fn in_parallel<T: Sync, R: Send, E: Send>(
     things: &[T],
     cancel: &Cancel,
