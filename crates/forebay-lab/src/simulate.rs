@@ -12,6 +12,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use clap::{Args, ValueEnum};
+use forebay_cli::frontend::quantity::{parse_duration, parse_size};
 use serde::Serialize;
 
 use crate::random::Random;
@@ -19,7 +21,7 @@ use crate::random::Random;
 const GBIT: f64 = 1e9 / 8.0;
 
 /// Assignment of streams to servers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
     /// The same number of streams on each server.
@@ -28,112 +30,121 @@ pub enum Placement {
     Hash,
 }
 
-impl std::str::FromStr for Placement {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "even" => Ok(Placement::Even),
-            "hash" => Ok(Placement::Hash),
-            other => Err(format!("{other:?} is not known: even, hash")),
-        }
-    }
-}
-
-/// A cluster. All machines of a kind are alike, apart from slow servers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A cluster, as `forebay-lab size-cluster` takes it; docs/scale.md explains its parameters. All machines of a kind are alike,
+/// apart from slow servers.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
 pub struct ClusterPlan {
-    /// Number of GPUs.
+    /// GPUs that train
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     pub gpus: u64,
-    /// Images per second that one GPU takes when it never waits.
+    /// Images a second that a GPU takes when it never waits
+    #[arg(long = "gpu-images", value_name = "N", default_value_t = 2500.0)]
     pub gpu_images_per_s: f64,
-    /// Number of trainings that the GPUs are divided among. The GPUs of a training take each step together.
+    /// Trainings that the GPUs are divided among; the GPUs of one take each step together
+    #[arg(long = "trainings", value_name = "N", default_value_t = 1)]
     pub jobs: u64,
-    /// GPUs per host, which share its network.
+    /// GPUs of a host
+    #[arg(long, value_name = "N", default_value_t = 8)]
     pub gpus_per_trainer: u64,
-    /// Network of a host with GPUs, Gbit/s.
+    /// Network of such a host, Gbit/s
+    #[arg(long, value_name = "GBIT", default_value_t = 100.0)]
     pub trainer_gbit: f64,
-    /// Samples per batch of one GPU.
+    /// Samples of a GPU's batch
+    #[arg(long, value_name = "N", default_value_t = 256)]
     pub batch_size: u64,
-    /// Bytes of a sample as it is sent.
+    /// Size of a sample as it is sent: 224 x 224 x 3 bytes
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = 224 * 224 * 3)]
     pub sample_bytes: u64,
-    /// Bytes of a sample as it is stored.
+    /// Size of a sample as it is stored
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "110kB")]
     pub record_bytes: u64,
-    /// Batches that each GPU requests ahead.
+    /// Batches that a GPU has asked for ahead
+    #[arg(long, value_name = "N", default_value_t = 4)]
     pub ahead: u64,
-    /// Number of servers.
+    /// Servers
+    #[arg(long, value_name = "N", default_value_t = 100)]
     pub servers: u64,
-    /// Cores per server, which decode and send.
+    /// Cores of a server
+    #[arg(long, value_name = "N", default_value_t = 32)]
     pub cores: u64,
-    /// Images per second that a core decodes.
+    /// Images a second that a core decodes: `forebay bench loader` measures it
+    #[arg(long = "core-images", value_name = "N", default_value_t = 1000.0)]
     pub core_images_per_s: f64,
-    /// Core seconds that sending a GB takes.
+    /// CPU time that sending a GB takes: `forebay-lab transport` measures it
+    #[arg(long = "send-cpu", value_name = "TIME", value_parser = parse_seconds, default_value = "210ms")]
     pub send_s_per_gb: f64,
-    /// Network of a server, Gbit/s in each direction.
+    /// Network of a server, Gbit/s in each direction
+    #[arg(long, value_name = "GBIT", default_value_t = 100.0)]
     pub server_gbit: f64,
-    /// Throughput of the storage for all servers together, GB/s.
+    /// Bytes a second of storage for all servers together: `forebay-lab store` measures it for one
+    #[arg(long = "storage", value_name = "SIZE", value_parser = parse_gb, default_value = "100GB")]
     pub storage_gb_s: f64,
-    /// Latency of a read from storage until its first byte, ms.
+    /// Time to the first byte from storage
+    #[arg(long = "storage-latency", value_name = "TIME", value_parser = parse_ms, default_value = "20ms")]
     pub storage_latency_ms: f64,
-    /// Size of the dataset in bytes.
+    /// Size of the dataset
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "150GB")]
     pub dataset_bytes: u64,
-    /// Size of each server's cache in bytes. Caches are warm.
+    /// Size of the warm cache of each server
+    #[arg(long = "cache", value_name = "SIZE", value_parser = parse_size_or_none, default_value = "100GB")]
     pub cache_bytes: u64,
-    /// Assignment of streams to servers.
+    /// How streams find servers: even or hash
+    #[arg(
+        long,
+        value_name = "HOW",
+        hide_possible_values = true,
+        default_value = "even"
+    )]
     pub placement: Placement,
-    /// Number of slow servers.
+    /// Servers that are slow
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub slow_servers: u64,
-    /// Speed of the cores and networks of slow servers, as a fraction of that of the others.
+    /// How fast those are, as a part of the others
+    #[arg(long, value_name = "PART", default_value_t = 0.5)]
     pub slow_factor: f64,
-    /// Number of servers that die once, in the first half of the measured time.
+    /// Servers that die in the first half of the run
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub failures: u64,
-    /// Seconds until the streams of a dead server continue on other servers.
+    /// Time until the streams of a dead server continue elsewhere
+    #[arg(long = "failover", value_name = "TIME", value_parser = parse_seconds, default_value = "2s")]
     pub failover_s: f64,
-    /// Seconds until a dead server is up again.
+    /// Time until a dead server is back
+    #[arg(long = "restart", value_name = "TIME", value_parser = parse_seconds, default_value = "30s")]
     pub restart_s: f64,
-    /// Largest deviation of the time to decode a batch from its mean, as a fraction.
+    /// How much longer or shorter a batch may take to decode than usual, as a part
+    #[arg(long, value_name = "PART", default_value_t = 0.1)]
     pub jitter: f64,
-    /// Simulated seconds that are measured.
+    /// Simulated time
+    #[arg(long = "duration", value_name = "TIME", value_parser = parse_seconds, default_value = "20s")]
     pub seconds: f64,
-    /// Simulated seconds before the measured ones.
+    /// Simulated time before that, which does not count
+    #[arg(long = "warm-up", value_name = "TIME", value_parser = parse_seconds, default_value = "5s")]
     pub warm_up_s: f64,
-    /// Seed of all random numbers.
+    /// Seed of the simulation
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
 }
 
-impl Default for ClusterPlan {
-    /// A thousand GPUs, a hundred servers.
-    fn default() -> Self {
-        ClusterPlan {
-            gpus: 1000,
-            gpu_images_per_s: 2500.0,
-            jobs: 1,
-            gpus_per_trainer: 8,
-            trainer_gbit: 100.0,
-            batch_size: 256,
-            sample_bytes: 224 * 224 * 3,
-            record_bytes: 110_000,
-            ahead: 4,
-            servers: 100,
-            cores: 32,
-            core_images_per_s: 1000.0,
-            send_s_per_gb: 0.21,
-            server_gbit: 100.0,
-            storage_gb_s: 100.0,
-            storage_latency_ms: 20.0,
-            dataset_bytes: 150_000_000_000,
-            cache_bytes: 100_000_000_000,
-            placement: Placement::Even,
-            slow_servers: 0,
-            slow_factor: 0.5,
-            failures: 0,
-            failover_s: 2.0,
-            restart_s: 30.0,
-            jitter: 0.1,
-            seconds: 20.0,
-            warm_up_s: 5.0,
-            seed: 0,
-        }
+/// Parses a size in GB.
+fn parse_gb(text: &str) -> Result<f64, String> {
+    parse_size(text).map(|bytes| bytes as f64 / 1e9)
+}
+
+/// Parses a duration in seconds.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    parse_duration(text).map(|time| time.as_secs_f64())
+}
+
+/// Parses a duration in milliseconds.
+fn parse_ms(text: &str) -> Result<f64, String> {
+    parse_duration(text).map(|time| time.as_secs_f64() * 1e3)
+}
+
+/// Parses a size, which may be 0.
+fn parse_size_or_none(text: &str) -> Result<u64, String> {
+    match text.trim() {
+        "0" => Ok(0),
+        text => parse_size(text),
     }
 }
 
@@ -204,7 +215,7 @@ impl ClusterPlan {
         };
         let counts: [(&'static str, u64, u64); 8] = [
             ("gpus", self.gpus, 1_000_000),
-            ("jobs", self.jobs, self.gpus),
+            ("trainings", self.jobs, self.gpus),
             ("gpus-per-trainer", self.gpus_per_trainer, 1_000_000),
             ("batch-size", self.batch_size, 1 << 24),
             ("sample-bytes", self.sample_bytes, 1 << 40),
@@ -215,7 +226,7 @@ impl ClusterPlan {
         for (name, value, most) in counts {
             if !(1..=most).contains(&value) {
                 let expected = match name {
-                    "jobs" => "1 to as many as there are GPUs",
+                    "trainings" => "1 to as many as there are GPUs",
                     _ => "at least 1, and no more than anybody has",
                 };
                 return Err(wrong(name, &value, expected));

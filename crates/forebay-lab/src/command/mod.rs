@@ -15,6 +15,8 @@ use forebay_cli::frontend::{
     Console, Failure, GlobalArgs, Outcome, conclude, print_report, with_environment,
 };
 
+use crate::simulate::ClusterPlan;
+
 /// The command of `forebay` that experiments start servers with.
 const SERVE: &str = "serve";
 
@@ -85,7 +87,7 @@ enum What {
     ///
     /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
     /// every machine. docs/scale.md shows how to read them.
-    SizeCluster(Box<size_cluster::Args>),
+    SizeCluster(Box<ClusterPlan>),
     /// From nothing to the first batch of a large dataset of tiny images
     Start(files::Start),
     /// Published experiments of deep-learning I/O on any storage, beside the published figures

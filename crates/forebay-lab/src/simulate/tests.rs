@@ -1,4 +1,30 @@
+use clap::Parser;
+
 use super::*;
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    plan: ClusterPlan,
+}
+
+fn parsed(flags: &[&str]) -> Result<ClusterPlan, clap::Error> {
+    Flags::try_parse_from(std::iter::once(&"x").chain(flags)).map(|flags| flags.plan)
+}
+
+/// Returns the plan without flags: a thousand GPUs, a hundred servers.
+fn usual() -> ClusterPlan {
+    parsed(&[]).unwrap()
+}
+
+#[test]
+fn flags_make_a_plan() {
+    let plan = parsed(&["--cache", "0", "--placement", "hash", "--storage", "50GB"]).unwrap();
+    assert_eq!((plan.cache_bytes, plan.placement), (0, Placement::Hash));
+    assert_eq!((plan.storage_gb_s, plan.storage_latency_ms), (50.0, 20.0));
+    assert_eq!((plan.send_s_per_gb, plan.failover_s), (0.21, 2.0));
+    assert!(parsed(&["--placement", "random"]).is_err());
+}
 
 /// Returns a plan of one server and one GPU that nothing limits; each test limits one resource.
 fn free() -> ClusterPlan {
@@ -17,7 +43,7 @@ fn free() -> ClusterPlan {
         seconds: 20.0,
         warm_up_s: 2.0,
         cache_bytes: 0,
-        ..ClusterPlan::default()
+        ..usual()
     }
 }
 
@@ -183,7 +209,7 @@ fn the_same_plan_gives_the_same_figures() {
         failures: 2,
         slow_servers: 1,
         seconds: 5.0,
-        ..ClusterPlan::default()
+        ..usual()
     };
     let first = run(&plan).unwrap();
     assert_eq!(run(&plan).unwrap(), first);
@@ -216,7 +242,7 @@ fn invalid_plans_are_refused_with_a_reason() {
     for (name, change) in [
         ("gpus", (|plan| plan.gpus = 0) as fn(&mut ClusterPlan)),
         ("servers", |plan| plan.servers = 0),
-        ("jobs", |plan| plan.jobs = plan.gpus + 1),
+        ("trainings", |plan| plan.jobs = plan.gpus + 1),
         ("gpu-images", |plan| plan.gpu_images_per_s = f64::NAN),
         ("storage", |plan| plan.storage_gb_s = 0.0),
         ("jitter", |plan| plan.jitter = 1.0),
@@ -224,7 +250,7 @@ fn invalid_plans_are_refused_with_a_reason() {
         ("slow-servers", |plan| plan.slow_servers = 1000),
         ("duration", |plan| plan.seconds = 1e6),
     ] {
-        let mut plan = ClusterPlan::default();
+        let mut plan = usual();
         change(&mut plan);
         assert_eq!(run(&plan).unwrap_err().name, name);
     }
