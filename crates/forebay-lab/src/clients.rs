@@ -6,38 +6,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use forebay_cli::frontend::quantity::parse_duration;
 use forebay_client::{Client, ClientOptions, Polled, Stream, Transport};
-use forebay_image::{TrainTransform, Transform};
-use forebay_loader::Options;
 
 use crate::failover::at;
-use crate::fleet::{Served, Serving};
+use crate::fleet::{Served, ServedArgs};
 use crate::measure::{BenchReport, Row, median};
 use crate::{Error, Result};
 
-/// Options of [`clients`] and [`fairness`].
-#[derive(Debug, Clone)]
+/// Options of [`clients`].
+#[derive(Debug, Args)]
 pub struct ClientsOptions {
-    /// Command line of the server.
-    pub serving: Serving,
-    /// Split; `None` selects the first one.
-    pub split: Option<String>,
-    /// Clients that are connected and request nothing.
-    pub idle: usize,
-    /// Clients that fetch batches.
-    pub active: usize,
-    /// Number of trainings that the active clients are divided among as ranks.
-    pub trainings: usize,
-    /// Samples per batch.
-    pub batch_size: u64,
-    /// Width and height of the decoded images, in pixels.
-    pub side: u32,
-    /// Transport of the batches.
-    pub transport: Transport,
-    /// Duration of each measured part.
-    pub time: Duration,
-    /// How long the slow trainer of [`fairness`] works on a batch.
-    pub slow: Duration,
+    #[command(flatten)]
+    served: ServedArgs,
+    /// Clients that are connected and want nothing
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    idle: usize,
+    /// Clients that take batches as fast as they come
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    active: usize,
+    /// Trainings that the ranks belong to: each decodes and holds its own batches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    trainings: usize,
+    /// Duration of each part
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    duration: Duration,
+}
+
+/// Options of [`fairness`].
+#[derive(Debug, Args)]
+pub struct FairnessOptions {
+    #[command(flatten)]
+    served: ServedArgs,
+    /// Trainers; one of them is the slow one
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    active: usize,
+    /// How long the slow one works on a batch
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "500ms")]
+    slow: Duration,
+    /// Duration of each part
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    duration: Duration,
 }
 
 fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
@@ -53,37 +63,29 @@ fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
     }
 }
 
-struct BenchServer {
+struct BenchServer<'a> {
+    served: &'a ServedArgs,
     server: Served,
     url: String,
     split: String,
 }
 
-impl BenchServer {
-    fn start(options: &ClientsOptions) -> Result<BenchServer> {
-        let mut serving = options.serving.clone();
-        let most = (options.idle + options.active + 16).to_string();
-        serving
-            .arguments
-            .extend(["--max-connections".to_owned(), most]);
-        let server = Served::start(&serving, 0)?;
+impl<'a> BenchServer<'a> {
+    fn start(served: &'a ServedArgs, clients: usize) -> Result<Self> {
+        let most = (clients + 16).to_string();
+        let server = served.start(&["--max-connections", &most])?;
         let url = format!("forebay://{}/{}", server.address, server.name);
-        let client = Client::connect(&url, ClientOptions::default())?;
-        let first = client.splits().first();
-        let split = match &options.split {
-            Some(split) => split.clone(),
-            None => first.map_or_else(String::new, |split| split.name.clone()),
-        };
-        Ok(BenchServer { server, url, split })
+        let split = served.split_of(&Client::connect(&url, ClientOptions::default())?);
+        Ok(BenchServer {
+            served,
+            server,
+            url,
+            split,
+        })
     }
 
     /// Opens `count` streams, which are the ranks of `trainings` trainings of the same world size.
-    fn ranks(
-        &self,
-        options: &ClientsOptions,
-        count: usize,
-        trainings: usize,
-    ) -> Result<Vec<Stream>> {
+    fn ranks(&self, count: usize, trainings: usize) -> Result<Vec<Stream>> {
         let (count, trainings) = (count as u64, trainings.max(1) as u64);
         if count % trainings != 0 {
             let text =
@@ -93,15 +95,13 @@ impl BenchServer {
         (0..count)
             .map(|number| {
                 let client = ClientOptions {
-                    transport: options.transport,
+                    transport: self.served.transport,
                     ..ClientOptions::default()
                 };
-                let transform = Transform::Train(TrainTransform::new(options.side));
-                let mut spec = Options::new(options.batch_size, transform);
+                let mut spec = self.served.batches();
                 // Trainings with the same seed would share decoded batches.
                 spec.seed = number % trainings;
                 (spec.rank, spec.world_size) = (number / trainings, count / trainings);
-                spec.drop_last = false;
                 let client = Client::connect(&self.url, client)?;
                 Ok(client.open(spec.to_schema().with_split(&self.split))?)
             })
@@ -176,7 +176,7 @@ fn together(
 /// # Errors
 /// The server does not start, or the process reaches its limit of open files.
 pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
-    let place = BenchServer::start(options)?;
+    let place = BenchServer::start(&options.served, options.idle + options.active)?;
     let server = &place.server;
     let cpu_of = |time: Duration| -> f64 {
         let before = server.cpu_seconds();
@@ -194,19 +194,19 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
         .collect::<Result<Vec<Client>>>()?;
     let name = format!("{} idle clients", options.idle);
     // The server disconnects clients that leave a ping unanswered for 30 seconds; the measurement ends before.
-    let idle_cpu = cpu_of(options.time.min(Duration::from_secs(20)));
+    let idle_cpu = cpu_of(options.duration.min(Duration::from_secs(20)));
     rows.push(row(
         format!("{name}: memory"),
         "MiB",
         vec![server.rss_mib()],
     ));
     rows.push(row(format!("{name}: processor"), "cores", vec![idle_cpu]));
-    let mut streams = place.ranks(options, options.active, options.trainings)?;
+    let mut streams = place.ranks(options.active, options.trainings)?;
     // Not measured: fills caches and buffers.
-    together(&mut streams, options.time / 2, |_| Duration::ZERO)?;
+    together(&mut streams, options.duration / 2, |_| Duration::ZERO)?;
     let before = server.cpu_seconds();
     let began = Instant::now();
-    let took = together(&mut streams, options.time, |_| Duration::ZERO)?;
+    let took = together(&mut streams, options.duration, |_| Duration::ZERO)?;
     let seconds = began.elapsed().as_secs_f64();
     let busy_cpu = (server.cpu_seconds() - before) / seconds;
     let name = format!("and {} active ones", options.active);
@@ -235,7 +235,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
         at(&waits, 0.99),
         at(&waits, 1.0),
         waits.len(),
-        options.batch_size
+        options.served.batch_size
     )];
     drop(idle);
     Ok(BenchReport {
@@ -247,7 +247,7 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
                 0 | 1 => "one training".to_owned(),
                 many => format!("{many} trainings"),
             },
-            options.transport
+            options.served.transport
         ),
         rows,
         notes,
@@ -258,12 +258,12 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
 ///
 /// # Errors
 /// The server does not start.
-pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
-    let place = BenchServer::start(options)?;
+pub fn fairness(options: &FairnessOptions) -> Result<BenchReport> {
     let count = options.active.max(2);
-    let mut streams = place.ranks(options, count, count)?;
+    let place = BenchServer::start(&options.served, count)?;
+    let mut streams = place.ranks(count, count)?;
     // Not measured: fills caches, so that all parts start warm.
-    together(&mut streams, options.time / 4, |_| Duration::ZERO)?;
+    together(&mut streams, options.duration / 4, |_| Duration::ZERO)?;
     let rates = |took: &[Took], seconds: f64| -> Vec<f64> {
         let rate = |took: &Took| took.batches as f64 / seconds;
         took.iter().map(rate).collect()
@@ -271,7 +271,7 @@ pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
     let measure = |streams: &mut [Stream], slow: Duration| -> Result<Vec<f64>> {
         let began = Instant::now();
         let pause = |i: usize| if i == 0 { slow } else { Duration::ZERO };
-        let took = together(streams, options.time, pause)?;
+        let took = together(streams, options.duration, pause)?;
         Ok(rates(&took, began.elapsed().as_secs_f64()))
     };
     let even = measure(&mut streams, Duration::ZERO)?;
@@ -290,7 +290,10 @@ pub fn fairness(options: &ClientsOptions) -> Result<BenchReport> {
         ),
     ];
     Ok(BenchReport {
-        title: format!("{count} trainers of one server, by {}", options.transport),
+        title: format!(
+            "{count} trainers of one server, by {}",
+            options.served.transport
+        ),
         rows: vec![
             row(format!("{count} alike, each"), "batches/s", even),
             row(

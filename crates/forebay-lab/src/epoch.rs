@@ -6,53 +6,43 @@ use std::path::Path;
 use std::time::Instant;
 
 use forebay_cache::{ReadOptions, open_dataset};
+use forebay_cli::frontend::EpochArgs;
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
 use forebay_shard::{Dataset, Split};
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
-use crate::cold::{Cold, Evictor, Footprint};
+use crate::cold::{Evictor, Footprint};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
-use crate::read::{self, split_of};
+use crate::read::split_of;
 use crate::{Error, Result};
 
-/// Options of [`epoch`].
-#[derive(Debug, Clone)]
-pub struct EpochOptions {
-    /// Split, the first one by default.
-    pub split: Option<String>,
-    /// Samples per batch.
-    pub batch_size: u64,
-    /// Decoding threads; 0 for as many as there are cores.
-    pub threads: usize,
-    /// Options for reading from stores.
-    pub read: ReadOptions,
-    /// How the page cache of local files is emptied before each run.
-    pub cold: Cold,
-    /// Counted runs of each alternative.
-    pub runs: usize,
-}
-
 /// Measures the images per second of one epoch, including the time to open the dataset, at several locations. All of them must
-/// hold the same dataset. The first one is the baseline.
+/// hold the same dataset. The first one is the baseline. `read` has the options for reading from stores.
 ///
 /// # Errors
 /// A dataset cannot be read or decoded, or differs from the first one.
-pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport> {
+pub fn epoch(
+    places: &[Location],
+    read: ReadOptions,
+    options: &EpochArgs,
+    runs: usize,
+) -> Result<BenchReport> {
+    let read = &read.for_loader();
     let known: RefCell<Option<String>> = RefCell::default();
     // Note of the last run of each location, by the index of the location.
     let notes: RefCell<BTreeMap<usize, String>> = RefCell::default();
-    let evictor = Evictor::buffered(options.cold)?;
+    let evictor = Evictor::buffered(options.cold.cold)?;
     // Bytes that the last run read and fetched.
     let delivered = Cell::new(Delivered::default());
-    let footprints = places.iter().map(|place| footprint(place, options));
+    let footprints = places.iter().map(|place| footprint(place, read, options));
     let footprints: Vec<Footprint> = footprints.collect::<Result<_>>()?;
     let with_files = places.iter().zip(footprints).enumerate();
     let alternatives = with_files.map(|(number, (place, files))| {
         let (known, notes, delivered) = (&known, &notes, &delivered);
         let run = move || {
-            let (sample, fingerprint, note) = one(place, options, delivered)?;
+            let (sample, fingerprint, note) = one(place, read, options, delivered)?;
             let first = known
                 .borrow_mut()
                 .get_or_insert(fingerprint.clone())
@@ -72,25 +62,25 @@ pub fn epoch(places: &[Location], options: &EpochOptions) -> Result<BenchReport>
         "An epoch with everything before it, batches of {}",
         options.batch_size
     );
-    let mut report = side_by_side(title, options.runs, alternatives.collect())?;
+    let mut report = side_by_side(title, runs, alternatives.collect())?;
     report.notes.extend(notes.into_inner().into_values());
     Ok(report)
 }
 
-fn open(place: &Location, options: &EpochOptions) -> Result<(Dataset, Split)> {
+fn open(place: &Location, read: &ReadOptions, options: &EpochArgs) -> Result<(Dataset, Split)> {
     let text = place.to_string();
     let dataset = match is_synthetic(&text) {
         true => Recipe::parse(&text)?.open()?,
-        false => open_dataset(place, &options.read.clone().for_loader())?,
+        false => open_dataset(place, read)?,
     };
     let split = split_of(&dataset, Path::new(&text), options.split.as_deref())?;
     Ok((dataset, split))
 }
 
 /// Returns the files whose page cache is emptied before a run.
-fn footprint(place: &Location, options: &EpochOptions) -> Result<Footprint> {
+fn footprint(place: &Location, read: &ReadOptions, options: &EpochArgs) -> Result<Footprint> {
     match place.local_path() {
-        Ok(_) => Ok(read::footprint(&open(place, options)?.1)),
+        Ok(_) => Ok(crate::read::footprint(&open(place, read, options)?.1)),
         Err(_) if is_synthetic(&place.to_string()) => Ok(Footprint::Generated),
         Err(_) => Ok(Footprint::Store),
     }
@@ -98,11 +88,12 @@ fn footprint(place: &Location, options: &EpochOptions) -> Result<Footprint> {
 
 fn one(
     place: &Location,
-    options: &EpochOptions,
+    read: &ReadOptions,
+    options: &EpochArgs,
     delivered: &Cell<Delivered>,
 ) -> Result<(Measurement, String, String)> {
     let begin = Instant::now();
-    let (dataset, split) = open(place, options)?;
+    let (dataset, split) = open(place, read, options)?;
     let opened = begin.elapsed();
     let transform = Transform::Train(TrainTransform::new(224));
     let mut asked = Options::new(options.batch_size, transform);

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_client::{Client, ClientOptions, Stream, Transport};
-use forebay_image::{TrainTransform, Transform};
-use forebay_loader::Options;
+use clap::Args;
+use forebay_cli::frontend::quantity::parse_duration;
+use forebay_client::{Client, ClientOptions, Stream};
 
-use crate::fleet::{Served, Serving};
+use crate::fleet::ServedArgs;
 use crate::measure::{BenchReport, Row, median};
 use crate::{Error, Result};
 
@@ -14,22 +14,13 @@ use crate::{Error, Result};
 const AFTER: usize = 8;
 
 /// Options of [`failover`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Args)]
 pub struct FailoverOptions {
-    /// Command line of both servers.
-    pub serving: Serving,
-    /// Split; `None` selects the first one.
-    pub split: Option<String>,
-    /// Samples per batch.
-    pub batch_size: u64,
-    /// Width and height of the decoded images, in pixels.
-    pub side: u32,
-    /// Transport of the batches.
-    pub transport: Transport,
-    /// Time that the trainer spends on each batch.
-    pub step: Duration,
-    /// How often a server is killed, and how often it shuts down.
-    pub rounds: usize,
+    #[command(flatten)]
+    served: ServedArgs,
+    /// How long the trainer works on a batch
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    step: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,20 +30,18 @@ enum What {
     Drain,
 }
 
-/// Measures the longest wait for a batch without an event, after `kill -9` of the server, and after SIGTERM.
+/// Measures the longest wait for a batch without an event, after `kill -9` of the server, and after SIGTERM; `rounds` times each.
 ///
 /// # Errors
 /// A server does not start, or a batch is out of order.
-pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
-    let mut servers = [
-        Served::start(&options.serving, 0)?,
-        Served::start(&options.serving, 0)?,
-    ];
+pub fn failover(options: &FailoverOptions, rounds: usize) -> Result<BenchReport> {
+    let served = &options.served;
+    let mut servers = [served.start(&[])?, served.start(&[])?];
     let url = format!(
         "forebay://{},{}/{}",
         servers[0].address, servers[1].address, servers[0].name
     );
-    let mut stream = open(&url, options)?;
+    let mut stream = open(&url, served)?;
     let mut trainer = Trainer {
         stream: &mut stream,
         step: options.step,
@@ -68,7 +57,7 @@ pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
         (What::Drain, "SIGTERM: the server hands over"),
     ] {
         let mut waits = Vec::new();
-        for _ in 0..options.rounds.max(1) {
+        for _ in 0..rounds.max(1) {
             // Separates this round from the effects of the previous one.
             trainer.longest(AFTER)?;
             let at = trainer.stream.server();
@@ -80,7 +69,7 @@ pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
             }
             waits.push(trainer.longest(AFTER)?.as_secs_f64() * 1e3);
             if what != What::Nothing {
-                servers[mine].again(&options.serving)?;
+                servers[mine].again(served)?;
             }
         }
         rows.push(row(name, waits));
@@ -92,8 +81,8 @@ pub fn failover(options: &FailoverOptions) -> Result<BenchReport> {
     let stats = stream.stats();
     Ok(BenchReport {
         title: format!(
-            "The longest wait for a batch among {AFTER}, over {} rounds; batches of {} by {}",
-            options.rounds, options.batch_size, options.transport
+            "The longest wait for a batch among {AFTER}, over {rounds} rounds; batches of {} by {}",
+            served.batch_size, served.transport
         ),
         rows,
         notes: vec![
@@ -138,25 +127,16 @@ pub(crate) fn at(values: &[f64], part: f64) -> f64 {
     sorted.get(index).copied().unwrap_or(0.0)
 }
 
-fn open(url: &str, options: &FailoverOptions) -> Result<Stream> {
+fn open(url: &str, served: &ServedArgs) -> Result<Stream> {
     let client = ClientOptions {
-        transport: options.transport,
+        transport: served.transport,
         // No migration checks: a stream changes its server only in the event of the round.
         look_every: Duration::ZERO,
         ..ClientOptions::default()
     };
     let client = Client::connect(url, client)?;
-    let split = match &options.split {
-        Some(split) => split.clone(),
-        None => client
-            .splits()
-            .first()
-            .map_or_else(String::new, |split| split.name.clone()),
-    };
-    let transform = Transform::Train(TrainTransform::new(options.side));
-    let mut spec = Options::new(options.batch_size, transform);
-    spec.drop_last = false;
-    Ok(client.open(spec.to_schema().with_split(&split))?)
+    let split = served.split_of(&client);
+    Ok(client.open(served.batches().to_schema().with_split(&split))?)
 }
 
 struct Trainer<'a> {

@@ -4,20 +4,53 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use clap::Args;
+use forebay_client::{Client, Transport};
+use forebay_image::{TrainTransform, Transform};
+use forebay_loader::Options;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
-/// Command line of a server process: a program with the command `serve`, and the dataset to serve.
-#[derive(Debug, Clone)]
-pub struct Serving {
-    /// The program, usually the running one.
-    pub program: PathBuf,
-    /// A dataset, as `forebay serve` takes it.
-    pub source: PathBuf,
-    /// Further arguments.
-    pub arguments: Vec<String>,
+/// The served dataset, and the batches that clients take.
+#[derive(Debug, Args)]
+pub struct ServedArgs {
+    /// A dataset, as `serve` takes it
+    source: PathBuf,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+    /// Samples a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) batch_size: u64,
+    /// Rows and columns of the pictures
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    side: u32,
+    /// How batches come: shm, tcp, or auto for what trainers do by themselves
+    #[arg(long, value_name = "NAME", default_value = "tcp")]
+    pub(crate) transport: Transport,
+}
+
+impl ServedArgs {
+    /// Starts a server of the dataset, with further arguments.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Result<Served> {
+        Served::start(&self.source, arguments, 0)
+    }
+
+    /// Returns the name of the split; without one on the command line, that of the first.
+    pub(crate) fn split_of(&self, client: &Client) -> String {
+        let first = client.splits().first().map(|split| &split.name);
+        self.split.as_ref().or(first).cloned().unwrap_or_default()
+    }
+
+    /// Returns the options of the batches.
+    pub(crate) fn batches(&self) -> Options {
+        let transform = Transform::Train(TrainTransform::new(self.side));
+        let mut options = Options::new(self.batch_size, transform);
+        options.drop_last = false;
+        options
+    }
 }
 
 /// A server process, which is killed on drop.
@@ -33,12 +66,14 @@ pub(crate) struct Served {
 
 impl Served {
     /// Starts a server on this machine at `port`, or at a free port if it is 0, and waits until it listens.
-    pub(crate) fn start(serving: &Serving, port: u16) -> Result<Served> {
-        let mut child = Command::new(&serving.program)
+    fn start(source: &Path, arguments: &[&str], port: u16) -> Result<Served> {
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program to start servers with: {error}"))?;
+        let mut child = Command::new(program)
             .arg("serve")
-            .arg(&serving.source)
+            .arg(source)
             .args(["--listen", &format!("127.0.0.1:{port}")])
-            .args(&serving.arguments)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -55,7 +90,7 @@ impl Served {
         let Some((address, name)) = place.filter(|_| read.is_ok()) else {
             let _ = child.kill();
             let _ = child.wait();
-            let shown = serving.source.display();
+            let shown = source.display();
             return Err(Error::from(format!(
                 "`forebay serve {shown}` did not start"
             )));
@@ -90,9 +125,9 @@ impl Served {
     }
 
     /// Waits until the server has ended, and starts it again at the same port.
-    pub(crate) fn again(&mut self, serving: &Serving) -> Result<()> {
+    pub(crate) fn again(&mut self, served: &ServedArgs) -> Result<()> {
         self.child.wait()?;
-        *self = Served::start(serving, self.port())?;
+        *self = Served::start(&served.source, &[], self.port())?;
         Ok(())
     }
 

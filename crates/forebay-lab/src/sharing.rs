@@ -2,14 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use forebay_cli::frontend::ColdArgs;
+use forebay_cli::frontend::quantity::parse_duration;
 use forebay_client::{Client, ClientOptions, Stream, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 
-use crate::cold::{Cold, Evictor};
+use crate::cold::Evictor;
 use crate::measure::{
     Alternative, BenchReport, Delivered, Measurement, Threads, median, side_by_side,
 };
@@ -23,24 +26,30 @@ const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accep
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
 /// Options of [`sharing`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Args)]
 pub struct SharingOptions {
-    /// Split; `None` selects the first one.
-    pub split: Option<String>,
-    /// Number of trainers, at least two.
-    pub trainers: usize,
-    /// Time that the slow trainer spends on each batch.
-    pub slow: Duration,
-    /// Samples per batch.
-    pub batch_size: u64,
-    /// Transport of the batches.
-    pub transport: Transport,
-    /// Duration of a run.
-    pub duration: Duration,
-    /// How the page cache is emptied before each run.
-    pub cold: Cold,
-    /// Counted runs of each alternative.
-    pub runs: usize,
+    /// A dataset
+    dataset: PathBuf,
+    /// Split [default: the first]
+    #[arg(long, value_name = "NAME")]
+    split: Option<String>,
+    /// Trainers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    trainers: usize,
+    /// How long one takes for each batch, where one is slow
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    slow: Duration,
+    /// Samples a batch
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    batch_size: u64,
+    /// How batches come: shm, tcp, or auto for what trainers do by themselves
+    #[arg(long, value_name = "NAME", default_value = "tcp")]
+    transport: Transport,
+    /// Duration of a run
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    duration: Duration,
+    #[command(flatten)]
+    cold: ColdArgs,
 }
 
 /// One trainer of a run.
@@ -73,7 +82,8 @@ struct Took {
 ///
 /// # Errors
 /// The dataset cannot be read or decoded, or there are fewer than two trainers.
-pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
+pub fn sharing(options: &SharingOptions, runs: usize) -> Result<BenchReport> {
+    let root = &options.dataset;
     let count = options.trainers;
     if count < 2 {
         return Err(Error::from("two trainers or more can share"));
@@ -102,7 +112,7 @@ pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
         ("one trainer alone".to_owned(), vec![quick(0)]),
     ];
     let took: RefCell<BTreeMap<usize, Vec<Took>>> = RefCell::default();
-    let evictor = Evictor::buffered(options.cold)?;
+    let evictor = Evictor::buffered(options.cold.cold)?;
     // Bytes that the last run read.
     let read = &Cell::new(0);
     let files = footprint(&split);
@@ -127,7 +137,7 @@ pub fn sharing(root: &Path, options: &SharingOptions) -> Result<BenchReport> {
         options.batch_size,
         root.display()
     );
-    let mut report = side_by_side(title, options.runs, alternatives.collect())?;
+    let mut report = side_by_side(title, runs, alternatives.collect())?;
     for (row, runs) in report.rows.iter_mut().zip(took.into_inner().into_values()) {
         // The first round does not count.
         let counted = &runs[1.min(runs.len() - 1)..];
@@ -267,21 +277,21 @@ fn cpu() -> [f64; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cold::Cold;
 
     #[test]
     fn every_case_has_its_figures() {
-        let options = SharingOptions {
+        let mut options = SharingOptions {
+            dataset: PathBuf::from("synthetic://imagenet?records=64&pictures=1"),
             split: None,
             trainers: 2,
             slow: Duration::from_millis(100),
             batch_size: 2,
             transport: Transport::Tcp,
             duration: Duration::from_millis(300),
-            cold: Cold::Off,
-            runs: 1,
+            cold: ColdArgs { cold: Cold::Off },
         };
-        let root = Path::new("synthetic://imagenet?records=64&pictures=1");
-        let report = sharing(root, &options).unwrap();
+        let report = sharing(&options, 1).unwrap();
         assert_eq!(report.rows.len(), 4);
         for row in &report.rows {
             assert!(
@@ -291,10 +301,7 @@ mod tests {
             let cache = row.cache.as_ref().expect("caches matter");
             assert!(cache.cache.contains("no storage"), "{cache:?}");
         }
-        let one = SharingOptions {
-            trainers: 1,
-            ..options
-        };
-        assert!(sharing(root, &one).is_err());
+        options.trainers = 1;
+        assert!(sharing(&options, 1).is_err());
     }
 }

@@ -5,7 +5,9 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::Args;
 use forebay_cache::ReadOptions;
+use forebay_cli::frontend::ColdArgs;
 use forebay_image::{TrainTransform, Transform, encode_png};
 use forebay_loader::{Loader, Options, Sampling, Weights};
 use forebay_shard::manifest::{FILE_NAME, ShardEntry, SplitEntry};
@@ -16,7 +18,7 @@ use forebay_shard::{
 use forebay_store::{DirLock, Durability, Location, write_file};
 
 use crate::Result;
-use crate::cold::{Cold, Evictor, Way};
+use crate::cold::{Evictor, Way};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::replay;
 use crate::storage::{ReadJob, Recorder};
@@ -27,13 +29,27 @@ const CLASSES: u64 = 1000;
 /// Changes the sampling options before the batch is taken; `None` takes no batch.
 type Change = Option<fn(&mut Sampling)>;
 
-/// Writes a dataset of `records` tiny images into `directory`, unless it has one of that size, and measures opening it and
-/// taking the first batch of 256. `cold` selects how the page cache is emptied before each run.
+/// Options of [`start`].
+#[derive(Debug, Args)]
+pub struct StartOptions {
+    /// Directory of the generated dataset, which later runs use again
+    #[arg(long, value_name = "DIR")]
+    scratch: PathBuf,
+    /// Records of the dataset
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    records: u64,
+    #[command(flatten)]
+    cold: ColdArgs,
+}
+
+/// Writes a dataset of tiny images, unless the directory has one of that size, and measures opening it and taking the first
+/// batch of 256.
 ///
 /// # Errors
 /// The directory cannot be written.
-pub fn start(directory: &Path, records: u64, cold: Cold, runs: usize) -> Result<BenchReport> {
-    let evictor = Evictor::buffered(cold)?;
+pub fn start(options: &StartOptions, runs: usize) -> Result<BenchReport> {
+    let (directory, records) = (options.scratch.as_path(), options.records);
+    let evictor = Evictor::buffered(options.cold.cold)?;
     let present = Manifest::load(directory)
         .is_ok_and(|manifest| manifest.splits.iter().any(|split| split.records == records));
     if !present {
@@ -146,11 +162,17 @@ fn synthesise(directory: &Path, records: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cold::Cold;
 
     #[test]
     fn each_start_reports_its_cache_state() {
         let dir = tempfile::tempdir().unwrap();
-        let report = start(dir.path(), 3000, Cold::Off, 1).unwrap();
+        let options = StartOptions {
+            scratch: dir.path().to_owned(),
+            records: 3000,
+            cold: ColdArgs { cold: Cold::Off },
+        };
+        let report = start(&options, 1).unwrap();
         assert_eq!(report.rows.len(), 4);
         assert!(report.title.contains("caches as they are"));
         for row in &report.rows {

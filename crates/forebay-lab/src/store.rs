@@ -2,12 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer, for_each_parallel_with};
+use clap::Args;
+use forebay_cli::frontend::StoreArgs;
+use forebay_cli::frontend::quantity::parse_size;
+use forebay_store::{Cancel, Location, Store, Transfer, for_each_parallel_with};
 
 use crate::cold::{Evictor, Footprint};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
@@ -17,38 +21,44 @@ use crate::{Error, Result};
 const MB: f64 = 1e6;
 
 /// Options of [`store`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Args)]
 pub struct StoreBenchOptions {
-    /// Options for connecting to the store.
-    pub store: StoreOptions,
-    /// Size in bytes of the object that is uploaded and downloaded.
-    pub bytes: u64,
-    /// Number of concurrent requests.
-    pub parallel: usize,
-    /// Small reads in each run.
-    pub reads: u64,
-    /// Size of a small read in bytes.
-    pub read_bytes: u64,
-    /// Directory of local files; `None` selects the system's directory for temporary files.
-    pub scratch: Option<PathBuf>,
-    /// Counted runs.
-    pub runs: usize,
-    /// Cancels the measurement, which then removes its objects.
-    pub cancel: Cancel,
+    /// A prefix of a bucket, or a directory, that can be written to
+    pub(crate) location: PathBuf,
+    /// Bytes of the object that is sent and fetched
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "256MiB")]
+    size: u64,
+    /// Number of concurrent requests
+    #[arg(short, long, value_name = "N", default_value = "8")]
+    jobs: NonZeroUsize,
+    /// Small reads in each run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    reads: u64,
+    /// Bytes of a small read
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "64KiB")]
+    read_size: u64,
+    /// Directory of the local file [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Cancels the measurement, which then removes its objects
+    #[arg(skip)]
+    pub(crate) cancel: Cancel,
 }
 
 /// Uploads and downloads an object of random bytes, with checksums compared, and reads small ranges of it: one at a time for
-/// their latency, and `parallel` at a time for the throughput. Removes the object at the end.
+/// their latency, and `jobs` at a time for the throughput. Removes the object at the end.
 ///
 /// # Errors
 /// The location cannot be written or read.
-pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchReport> {
-    if options.read_bytes == 0 || options.read_bytes > options.bytes {
+pub fn store(location: &Location, options: &StoreBenchOptions, runs: usize) -> Result<BenchReport> {
+    if options.read_size == 0 || options.read_size > options.size {
         return Err("a small read has to fit into the object".into());
     }
-    let store = Store::open(location, &options.store)?;
+    let store = Store::open(location, &options.store.options())?;
     let scratch = Scratch::new(&store, options)?;
-    let transfer = || Transfer::new(&options.cancel).with_parallel(options.parallel);
+    let transfer = || Transfer::new(&options.cancel).with_parallel(options.jobs.get());
     let upload = || {
         Measurement::time(|| {
             let transfer = transfer();
@@ -96,11 +106,11 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
         }
     };
     let as_they_are = Evictor::default();
-    let kib = options.read_bytes as f64 / 1024.0;
-    let parallel = options.parallel;
+    let kib = options.read_size as f64 / 1024.0;
+    let parallel = options.jobs;
     let mut report = side_by_side(
         format!("Objects at {location}"),
-        options.runs,
+        runs,
         vec![
             Alternative::here(
                 format!("upload, {parallel} parts at a time"),
@@ -112,7 +122,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
                 "MB/s",
                 download,
             )
-            .reading(footprint(), as_they_are, delivered(options.bytes)),
+            .reading(footprint(), as_they_are, delivered(options.size)),
             Alternative::here(format!("read of {kib:.0} KiB, p50"), "ms", one_by_one),
             Alternative::here(format!("read of {kib:.0} KiB, p99"), "ms", slowest),
             Alternative::here(
@@ -123,7 +133,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
             .reading(
                 footprint(),
                 as_they_are,
-                delivered(options.reads.max(1) * options.read_bytes),
+                delivered(options.reads.max(1) * options.read_size),
             ),
         ],
     )?;
@@ -133,7 +143,7 @@ pub fn store(location: &Location, options: &StoreBenchOptions) -> Result<BenchRe
     }
     report.notes.push(format!(
         "an object of {:.1} MB, {} reads a run; uploads and downloads compare its CRC-32C, downloads are fsynced",
-        options.bytes as f64 / MB,
+        options.size as f64 / MB,
         options.reads.max(1),
     ));
     Ok(report)
@@ -193,7 +203,7 @@ fn write_random(path: &Path, options: &StoreBenchOptions) -> Result<()> {
     let mut file = std::fs::File::create(path).map_err(fail)?;
     let mut random = Random::new(0);
     let mut piece = vec![0; 1 << 20];
-    let mut left = options.bytes;
+    let mut left = options.size;
     while left > 0 {
         refuse_stop(&options.cancel)?;
         random.fill(&mut piece);
@@ -214,7 +224,7 @@ impl Offsets {
     fn new(options: &StoreBenchOptions) -> Self {
         Self {
             random: Mutex::new(Random::new(1)),
-            span: options.bytes - options.read_bytes + 1,
+            span: options.size - options.read_size + 1,
         }
     }
 
@@ -232,7 +242,7 @@ fn read_alone(
     options: &StoreBenchOptions,
 ) -> Result<Vec<f64>> {
     let mut times = Vec::new();
-    let mut buffer = vec![0; options.read_bytes as usize];
+    let mut buffer = vec![0; options.read_size as usize];
     for _ in 0..options.reads.max(1) {
         refuse_stop(&options.cancel)?;
         let begin = Instant::now();
@@ -249,10 +259,10 @@ fn read_together(
     offsets: &Offsets,
     options: &StoreBenchOptions,
 ) -> Result<()> {
-    let buffer = || vec![0; options.read_bytes as usize];
+    let buffer = || vec![0; options.read_size as usize];
     for_each_parallel_with(
         0..options.reads.max(1),
-        options.parallel,
+        options.jobs.get(),
         buffer,
         |buffer, _| {
             refuse_stop(&options.cancel)?;
@@ -289,13 +299,13 @@ mod tests {
 
     fn options(bytes: u64) -> StoreBenchOptions {
         StoreBenchOptions {
-            store: StoreOptions::default(),
-            bytes,
-            parallel: 3,
+            location: PathBuf::new(),
+            size: bytes,
+            jobs: NonZeroUsize::new(3).unwrap(),
             reads: 5,
-            read_bytes: 1000,
+            read_size: 1000,
             scratch: None,
-            runs: 1,
+            store: StoreArgs::default(),
             cancel: Cancel::new(),
         }
     }
@@ -308,13 +318,13 @@ mod tests {
         let location = Location::from(place.as_path());
         let mut options = options(100_001);
         options.scratch = Some(scratch.clone());
-        let report = store(&location, &options).unwrap();
+        let report = store(&location, &options, 1).unwrap();
         let units: Vec<_> = report.rows.iter().map(|row| row.unit).collect();
         assert_eq!(units, ["MB/s", "MB/s", "ms", "ms", "reads/s"]);
         assert!(report.rows.iter().all(|row| row.median > 0.0), "{report:?}");
         assert!(report.rows[3].median >= report.rows[2].median);
         options.cancel.cancel();
-        assert!(store(&location, &options).is_err());
+        assert!(store(&location, &options, 1).is_err());
         for dir in [place, scratch] {
             assert_eq!(std::fs::read_dir(dir).unwrap().count(), 0, "nothing stays");
         }
@@ -327,6 +337,6 @@ mod tests {
         assert_eq!(quantile(&values, 0.5), 51.0);
         assert_eq!(quantile(&[7.0], 0.99), 7.0);
         assert_eq!(quantile(&[], 0.5), 0.0);
-        assert!(store(&Location::from(Path::new("x")), &options(10)).is_err());
+        assert!(store(&Location::from(Path::new("x")), &options(10), 1).is_err());
     }
 }

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use forebay_client::{Batch, Client, ClientOptions, Transport};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
@@ -25,25 +26,37 @@ const SERVER_THREADS: &[&str] = &["forebay-conn", "forebay-send", "forebay-accep
 const CLIENT_THREADS: &[&str] = &["forebay-receive"];
 
 /// Options of [`transport`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Args)]
 pub struct TransportOptions {
-    /// Number of batches of 38.5 MB that a run moves to all ranks together.
-    pub batches: u64,
-    /// Number of concurrent trainers.
-    pub ranks: u64,
-    /// Transports to measure.
-    pub transports: Vec<Transport>,
-    /// Numbers of TCP connections to measure.
-    pub connections: Vec<usize>,
-    /// Counted runs.
-    pub runs: usize,
+    /// Batches of 38.5 MB a run
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    batches: u64,
+    /// How batches come: shm, tcp, or auto for what trainers do by themselves
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "shm,tcp"
+    )]
+    transport: Vec<Transport>,
+    /// Numbers of TCP connections that a batch comes over at once, to compare
+    #[arg(
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        default_value = "1,2"
+    )]
+    connections: Vec<usize>,
+    /// Trainers at the same time, which share the batches
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    ranks: u64,
 }
 
 /// Measures each transport, a bare TCP connection and copies in memory. Trainers take batches without reading them.
 ///
 /// # Errors
 /// A socket cannot be opened.
-pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
+pub fn transport(options: &TransportOptions, runs: usize) -> Result<BenchReport> {
     let (batches, ranks) = (options.batches.max(1), options.ranks.max(1));
     let (server, url) = serve(|server| {
         let source = Synthetic::new(u64::MAX >> 20, Pixels::Arbitrary);
@@ -84,7 +97,7 @@ pub fn transport(options: &TransportOptions) -> Result<BenchReport> {
     }));
     let mut report = side_by_side(
         format!("Moving {batches} batches of 38.5 MB on this machine; CPU of both sides"),
-        options.runs,
+        runs,
         alternatives,
     )?;
     for row in &mut report.rows {
@@ -161,7 +174,7 @@ fn ways(options: &TransportOptions) -> Vec<Way> {
             .collect(),
         _ => vec![(transport, 1)],
     };
-    options.transports.iter().flat_map(of).collect()
+    options.transport.iter().flat_map(of).collect()
 }
 
 fn client((transport, connections): Way) -> ClientOptions {
@@ -349,11 +362,10 @@ mod tests {
         let options = TransportOptions {
             batches: 2,
             ranks: 2,
-            transports: vec![Transport::Auto, Transport::Tcp],
+            transport: vec![Transport::Auto, Transport::Tcp],
             connections: vec![1, 2],
-            runs: 1,
         };
-        let report = transport(&options).unwrap();
+        let report = transport(&options, 1).unwrap();
         for way in ways(&options) {
             let name = name(way, 2);
             let row = report.rows.iter().find(|row| row.name == name).unwrap();

@@ -1,21 +1,25 @@
 //! Commands of `forebay-lab`, and their dispatch.
 
 mod characterize;
-mod files;
 mod formats;
-mod served;
 mod size_cluster;
-mod trainers;
 
 use std::ffi::{OsStr, OsString};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use forebay_bench::BenchReport;
 use forebay_cli::frontend::{
-    Console, Failure, GlobalArgs, Outcome, conclude, print_report, with_environment,
+    Console, EpochArgs, Failure, GlobalArgs, Outcome, conclude, print_report, with_environment,
 };
+use forebay_store::{Cancel, Location};
 
+use crate::clients::{ClientsOptions, FairnessOptions, clients, fairness};
+use crate::epoch::epoch;
+use crate::failover::{FailoverOptions, failover};
+use crate::sharing::{SharingOptions, sharing};
 use crate::simulate::ClusterPlan;
+use crate::start::{StartOptions, start};
+use crate::store::{StoreBenchOptions, store};
+use crate::transport::{TransportOptions, transport};
 
 /// The command of `forebay` that experiments start servers with.
 const SERVE: &str = "serve";
@@ -61,35 +65,35 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum What {
     /// An epoch of the same dataset from several places, such as a directory and a store
-    Epoch(files::Epoch),
+    Epoch(EpochArgs),
     /// Several trainers of one server on this machine: each with batches of its own, and all with the same, which are decoded once
     ///
     /// Tells the CPU time of both sides and how long a batch takes.
-    Sharing(trainers::Sharing),
+    Sharing(SharingOptions),
     /// Batches that cost nothing to make, from a server on this machine, beside a bare connection
     ///
     /// Tells the CPU time of both sides and how long handing over takes.
-    Transport(trainers::Handover),
+    Transport(TransportOptions),
     /// Time that a trainer waits after its server is killed, and after its server is stopped
     ///
     /// Two servers on this machine; --runs says how often each happens. Tells the longest wait for a batch after it,
     /// beside the longest while nothing happens.
-    Failover(served::Failover),
+    Failover(FailoverOptions),
     /// Throughput of each trainer of a server while one of them is slow
-    Fairness(served::Fairness),
+    Fairness(FairnessOptions),
     /// Memory and processor time of a server with many clients, and how long those that are busy wait for batches
     ///
     /// Each client is an open file on both sides: see `ulimit -n`.
-    Clients(served::Clients),
+    Clients(ClientsOptions),
     /// Uploads, downloads and small reads of a place for objects; what is put there is removed
-    Store(files::Store),
+    Store(StoreBenchOptions),
     /// Estimates how many GPUs a number of servers feeds, and the first bottleneck
     ///
     /// Measures nothing: arithmetic, and batches moved through queues one by one. The same options give the same figures on
     /// every machine. docs/scale.md shows how to read them.
     SizeCluster(Box<ClusterPlan>),
     /// From nothing to the first batch of a large dataset of tiny images
-    Start(files::Start),
+    Start(StartOptions),
     /// Published experiments of deep-learning I/O on any storage, beside the published figures
     ///
     /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
@@ -102,12 +106,6 @@ enum What {
     Formats(Box<formats::Formats>),
     /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
     Compare(characterize::Compare),
-}
-
-/// Arguments of a command that measures and returns a report.
-trait Measured {
-    /// Measures with `runs` counted runs of each alternative.
-    fn measure(self, runs: usize, console: &Console) -> Result<BenchReport, Failure>;
 }
 
 /// Returns the clap command of the program.
@@ -144,22 +142,29 @@ pub fn main_from(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 fn run(what: What, runs: usize, console: &Console) -> Result<Outcome, Failure> {
     let report = match what {
-        What::SizeCluster(args) => return size_cluster::run(&args, console),
+        What::SizeCluster(plan) => return size_cluster::run(&plan, console),
         What::Characterize(args) => return args.run(runs, console),
         What::Formats(args) => return args.run(runs, console),
         What::Compare(args) => return args.run(console),
-        What::Epoch(args) => args.measure(runs, console),
-        What::Sharing(args) => args.measure(runs, console),
-        What::Transport(args) => args.measure(runs, console),
-        What::Failover(args) => args.measure(runs, console),
-        What::Fairness(args) => args.measure(runs, console),
-        What::Clients(args) => args.measure(runs, console),
-        What::Store(args) => args.measure(runs, console),
-        What::Start(args) => args.measure(runs, console),
+        What::Epoch(args) => {
+            let (places, read) = args.places(console)?;
+            epoch(&places, read, &args, runs)
+        }
+        What::Sharing(options) => sharing(&options, runs),
+        What::Transport(options) => transport(&options, runs),
+        What::Failover(options) => failover(&options, runs),
+        What::Fairness(options) => fairness(&options),
+        What::Clients(options) => clients(&options),
+        What::Store(mut options) => {
+            // An interrupted run still has to remove its objects.
+            options.cancel = Cancel::from_flag(console.interrupt().answer().flag());
+            store(&Location::parse(&options.location)?, &options, runs)
+        }
+        What::Start(options) => start(&options, runs),
     };
-    let report = report.map_err(|failure| match console.interrupt().is_asked() {
+    let report = report.map_err(|error| match console.interrupt().is_asked() {
         true => Failure::interrupted("nothing of it is kept"),
-        false => failure,
+        false => Failure::from(error),
     })?;
     print_report(&report, console);
     console.event("bench", &report);
