@@ -301,7 +301,7 @@ impl<'a> Epoch<'a> {
             })?;
             files.push((path.clone(), len));
         }
-        ReadJob::whole_files(files, None)
+        ReadJob::whole_files(files)
     }
 
     /// Adds images per second of each alternative, latencies, and the loader's fraction of the storage rate.

@@ -57,16 +57,6 @@ pub struct Residency {
     pub bytes: u64,
 }
 
-impl fmt::Display for Residency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.1} % resident ({}", 100.0 * self.part, self.method)?;
-        if self.asked < self.pages {
-            write!(f, ", {} of {} pages", self.asked, self.pages)?;
-        }
-        f.write_str(")")
-    }
-}
-
 /// Measures residency, and remembers which pages it probed.
 #[derive(Debug)]
 pub struct Prober {

@@ -120,7 +120,7 @@ fn exact_methods_count_the_pages_that_were_read() {
         };
         both += 1;
         assert_eq!((found.pages, found.asked), (64, 64));
-        assert_eq!(found.part, 3.0 / 64.0, "{found}");
+        assert_eq!(found.part, 3.0 / 64.0, "{found:?}");
         assert_eq!(found.margin, 0.0);
         let page = page_bytes();
         let parts = [FileBytes {
@@ -156,7 +156,7 @@ fn samples_do_not_warm_the_file_or_repeat_pages() {
     assert_eq!((found.part, found.asked, found.pages), (0.0, 40, 40_000));
     assert!((0.03..0.2).contains(&found.margin), "{}", found.margin);
     let exact = Prober::default().measure(footprint.local()).unwrap();
-    assert_eq!(exact.part, 0.0, "{exact}");
+    assert_eq!(exact.part, 0.0, "{exact:?}");
     std::io::copy(&mut File::open(&path).unwrap(), &mut std::io::sink()).unwrap();
     assert_eq!(prober.measure(footprint.local()).unwrap().part, 1.0);
     assert!(prober.probed.len() >= 79, "{}", prober.probed.len());

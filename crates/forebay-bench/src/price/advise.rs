@@ -156,7 +156,7 @@ fn files(place: &Location, options: &AdviseOptions) -> Result<Found> {
     let ways = sample.measure(SAMPLE_ROUNDS)?;
     // Other files than those that were decoded, which are in the page cache.
     let rest = files.split_off(files.len().min(64).min(files.len() / 2));
-    let job = ReadJob::whole_files(rest.into_iter().take(MOST_FILES), None)?;
+    let job = ReadJob::whole_files(rest.into_iter().take(MOST_FILES))?;
     let evictor = Evictor::buffered(options.cold)?;
     let footprint = job.footprint();
     evictor.evict(&footprint)?;

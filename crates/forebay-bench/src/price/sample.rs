@@ -69,16 +69,6 @@ pub struct ImageSample {
     ways: Vec<(Storing, Vec<Stored>)>,
     /// Mean bytes of a record, excluding image and seek points.
     rest: f64,
-    /// Number of sampled images.
-    pub images: usize,
-    /// Median short side, in pixels.
-    pub short_side: u32,
-    /// Fraction of the images that are JPEGs, or fast images of JPEGs.
-    pub jpegs: f64,
-    /// Fraction of the images that are fast images.
-    pub fast: f64,
-    /// Fraction of the images with seek points.
-    pub seek_points: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -131,29 +121,14 @@ impl ImageSample {
     fn new(images: Vec<Stored>, rest: f64) -> Result<ImageSample> {
         let limits = Limits::default();
         let (mut stored, mut standard) = (Vec::new(), Vec::new());
-        let (mut sides, mut jpegs) = (Vec::new(), 0usize);
         for image in images.into_iter().filter(decodes) {
-            let whole = standard_image(&image.bytes, &limits)?.into_owned();
-            let header = probe(&whole, &limits)?;
-            sides.push(header.width.min(header.height));
-            jpegs += usize::from(header.format == Format::Jpeg);
-            standard.push(whole);
+            standard.push(standard_image(&image.bytes, &limits)?.into_owned());
             stored.push(image);
         }
         if stored.is_empty() {
             return Err("no image can be decoded: nothing can be measured".into());
         }
-        sides.sort_unstable();
-        let all = stored.len() as f64;
-        let part = |has: fn(&Stored) -> bool| {
-            stored.iter().filter(|&image| has(image)).count() as f64 / all
-        };
         let mut sample = ImageSample {
-            images: stored.len(),
-            short_side: sides[sides.len() / 2],
-            jpegs: jpegs as f64 / all,
-            fast: part(is_fast),
-            seek_points: part(|image| image.seek_points.is_some()),
             ways: vec![(Storing::AsStored, stored)],
             rest,
         };
@@ -324,13 +299,17 @@ mod tests {
     #[test]
     fn ways_that_change_nothing_are_not_measured() {
         let with = sample("synthetic://imagenet?records=8&pictures=4");
-        assert_eq!((with.images, with.seek_points, with.jpegs), (8, 1.0, 1.0));
+        let stored = &with.ways[0].1;
+        let is_jpeg = |image: &Stored| forebay_image::sniff(&image.bytes) == Some(Format::Jpeg);
+        assert!(stored.iter().all(is_jpeg) && stored.len() == 8);
+        assert!(stored.iter().all(|image| image.seek_points.is_some()));
         let has =
             |sample: &ImageSample, way| sample.ways.iter().any(|(storing, _)| *storing == way);
         assert!(!has(&with, Storing::SeekPoints) && has(&with, Storing::Fast));
         let without = sample("synthetic://imagenet?records=8&pictures=4&seek_points=off");
         assert!(has(&without, Storing::SeekPoints));
-        assert_eq!(without.seek_points, 0.0);
+        let mut stored = without.ways[0].1.iter();
+        assert!(stored.all(|image| image.seek_points.is_none()));
     }
 
     #[test]

@@ -153,15 +153,6 @@ impl Figure {
     pub fn highest(&self) -> f64 {
         self.runs.iter().copied().fold(self.value, f64::max)
     }
-
-    /// Returns the standard deviation divided by the mean; `None` for fewer than two runs.
-    #[must_use]
-    pub fn variation(&self) -> Option<f64> {
-        let count = self.runs.len() as f64;
-        let mean = self.runs.iter().sum::<f64>() / count;
-        let squares: f64 = self.runs.iter().map(|run| (run - mean).powi(2)).sum();
-        (self.runs.len() > 1 && mean > 0.0).then(|| (squares / (count - 1.0)).sqrt() / mean)
-    }
 }
 
 /// One experiment of the catalog.

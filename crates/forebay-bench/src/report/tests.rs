@@ -187,10 +187,3 @@ fn numbers_have_digits_by_their_size() {
         assert_eq!(number(value), text);
     }
 }
-
-#[test]
-fn variation_uses_the_sample_standard_deviation() {
-    assert_eq!(figure(2.0, &[2.0]).variation(), None);
-    let variation = figure(2.0, &[1.0, 2.0, 3.0]).variation().unwrap();
-    assert!((variation - 0.5).abs() < 1e-9, "{variation}");
-}

@@ -139,15 +139,11 @@ impl ReadJob {
         Self::new(files, ops)
     }
 
-    /// Creates a job that reads each file with one read, as a loader of single files does. `shuffle` is the seed of a random
-    /// order; `None` keeps the given order.
+    /// Creates a job that reads each file with one read, as a loader of single files does.
     ///
     /// # Errors
     /// A file is empty or longer than 256 MiB.
-    pub fn whole_files<F: Into<JobFile>>(
-        files: impl IntoIterator<Item = F>,
-        shuffle: Option<u64>,
-    ) -> Result<Self> {
+    pub fn whole_files<F: Into<JobFile>>(files: impl IntoIterator<Item = F>) -> Result<Self> {
         let files: Vec<JobFile> = files.into_iter().map(Into::into).collect();
         let mut ops = Vec::with_capacity(files.len());
         for (number, file) in files.iter().enumerate() {
@@ -160,9 +156,6 @@ impl ReadJob {
                 len: file.len as u32,
                 offset: 0,
             });
-        }
-        if let Some(seed) = shuffle {
-            Random::new(seed).shuffle(&mut ops);
         }
         Self::new(files, ops)
     }
@@ -359,15 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn whole_files_in_any_order() {
+    fn whole_files_are_read_in_their_order() {
         let files = (1..50u64).map(|len| (format!("{len}"), len));
-        let job = ReadJob::whole_files(files.clone(), Some(3)).unwrap();
+        let job = ReadJob::whole_files(files).unwrap();
         assert_eq!(job.bytes(), (1..50).sum::<u64>());
-        let order: Vec<_> = job.ops().iter().map(|op| op.file).collect();
-        assert!(!order.is_sorted());
-        assert!(ReadJob::whole_files([("empty", 0)], None).is_err());
-        let footprint = ReadJob::whole_files(files, None).unwrap().footprint();
-        assert!(matches!(footprint, Footprint::Files(files) if files.len() == 49));
+        assert!(job.ops().is_sorted_by_key(|op| op.file));
+        assert!(ReadJob::whole_files([("empty", 0)]).is_err());
+        assert!(matches!(job.footprint(), Footprint::Files(files) if files.len() == 49));
     }
 
     #[test]

@@ -275,7 +275,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut files = files(dir.path(), 200, 100);
         files[150].1 = 200;
-        let job = ReadJob::whole_files(files.clone(), None).unwrap();
+        let job = ReadJob::whole_files(files.clone()).unwrap();
         let error = run(
             &job,
             &Medium::Local { direct: false },
@@ -285,7 +285,7 @@ mod tests {
         assert!(error.to_string().contains("150\" at 0"), "{error}");
         files[150].1 = 100;
         files[3].0 = dir.path().join("gone");
-        let job = ReadJob::whole_files(files, None).unwrap();
+        let job = ReadJob::whole_files(files).unwrap();
         let error = run(
             &job,
             &Medium::Local { direct: false },

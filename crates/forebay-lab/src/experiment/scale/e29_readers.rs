@@ -30,7 +30,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             found.notes.push(format!("{}: the file system cannot bypass the page cache, which readers of one host share", medium.name));
         }
         let files = medium.images()?;
-        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
+        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)))?;
         let shards = ReadJob::sequential(crate::experiment::requests::shards(medium)?, BLOCK)?;
         for (layout, job) in LAYOUTS.into_iter().zip([files, shards]) {
             for readers in READERS {

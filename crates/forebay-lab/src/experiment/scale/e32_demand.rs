@@ -37,7 +37,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     let mut trials = Vec::new();
     for medium in &lab.media {
         let files = medium.images()?;
-        let single = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
+        let single = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)))?;
         let shards = ReadJob::sequential(crate::experiment::requests::shards(medium)?, BLOCK)?;
         for (name, job) in [("image files", single), ("shards", shards)] {
             let options = crate::experiment::requests::limited(lab, DEPTH);

@@ -47,7 +47,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let published = ReadJob::random(large.clone(), &published, READS, 2)?;
         let own = ReadJob::random(large, &sizes(medium)?, READS, 3)?;
         let files = medium.images()?;
-        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
+        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)))?;
         let shards = ReadJob::sequential(shards(medium)?, SHARD_BLOCK)?;
         for (name, job) in [
             ("published sizes in one file", published),

@@ -27,7 +27,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     for medium in &lab.media {
         let mount = Mount::of(medium.scratch()).ok_or("the file system of the medium is not known")?;
         let files = medium.images()?;
-        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)), None)?;
+        let files = ReadJob::whole_files(files.iter().map(|file| (file.path.clone(), file.bytes)))?;
         let split = medium.tfrecord()?;
         let shards = split.shards().iter().map(|shard| shard.path().to_owned());
         let shards = shards.map(|path| Ok((path.clone(), path.metadata()?.len())));
