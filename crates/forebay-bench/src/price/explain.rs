@@ -436,7 +436,7 @@ impl<'a> Source<'a> {
         let auto = forebay_client::Transport::Auto;
         let mut batches = stream::connect(&url, &asked, self.split.name(), auto)?;
         let mut next = || Ok(batches.next_batch()?.map(|batch| batch.len() as u64));
-        let took = counted(self.options.run_time, &Steps::none(), &mut next);
+        let took = counted(self.options.run_time, &Steps::none(), &mut next, || ());
         let stats = batches.server_stats(Duration::from_secs(2));
         server.shutdown();
         seen.delivered.set(Delivered {

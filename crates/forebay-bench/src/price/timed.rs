@@ -1,5 +1,6 @@
 //! Timed runs of a loader with a consumer.
 
+use std::cell::RefCell;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,39 +22,6 @@ pub(super) struct LoaderRun {
     pub(super) bytes_read: u64,
 }
 
-/// A source of batches.
-pub(super) trait Batches {
-    /// Returns the number of samples of the next batch; `None` at the end of an epoch.
-    fn next(&mut self) -> Result<Option<u64>>;
-
-    /// Called when the counted part begins.
-    fn begin(&mut self) {}
-}
-
-impl<F: FnMut() -> Result<Option<u64>>> Batches for F {
-    fn next(&mut self) -> Result<Option<u64>> {
-        self()
-    }
-}
-
-/// A loader, and its counters at the start of the counted part. Before that part, filling the windows of the shuffle reads much
-/// more than the first batches take.
-struct CountedLoader {
-    loader: Loader,
-    begun: Stats,
-}
-
-impl Batches for CountedLoader {
-    fn next(&mut self) -> Result<Option<u64>> {
-        let batch = self.loader.next_batch()?;
-        Ok(batch.map(|batch| batch.samples.len() as u64))
-    }
-
-    fn begin(&mut self) {
-        self.begun = self.loader.stats();
-    }
-}
-
 /// Runs a loader with a consumer.
 pub(super) fn run_loader(
     split: Split,
@@ -61,15 +29,19 @@ pub(super) fn run_loader(
     time: Duration,
     steps: &Steps,
 ) -> Result<LoaderRun> {
-    let loader = Loader::new(split, asked)?;
-    let begun = loader.stats();
-    let mut batches = CountedLoader { loader, begun };
-    let measurement = counted(time, steps, &mut batches)?;
-    let whole = batches.loader.stats();
+    let loader = RefCell::new(Loader::new(split, asked)?);
+    let mut begun = loader.borrow().stats();
+    let mut next = || {
+        let batch = loader.borrow_mut().next_batch()?;
+        Ok(batch.map(|batch| batch.samples.len() as u64))
+    };
+    // Before the counted part, filling the windows of the shuffle reads much more than the first batches take.
+    let measurement = counted(time, steps, &mut next, || begun = loader.borrow().stats())?;
+    let whole = loader.borrow().stats();
     Ok(LoaderRun {
         measurement,
         bytes_read: whole.bytes_read,
-        stats: counters(whole, &batches.begun),
+        stats: counters(whole, &begun),
     })
 }
 
@@ -83,11 +55,13 @@ fn counters(whole: Stats, begun: &Stats) -> Stats {
 }
 
 /// Takes batches until the time is up, but at least three. The first quarter of the time fills queues and is not counted, so
-/// that later batches are taken at the rate at which they are made.
+/// that later batches are taken at the rate at which they are made. `next` returns the number of samples of the next batch, `None`
+/// at the end of an epoch; `begins` is called when the counted part begins.
 pub(super) fn counted(
     time: Duration,
     steps: &Steps,
-    batches: &mut impl Batches,
+    next: &mut dyn FnMut() -> Result<Option<u64>>,
+    mut begins: impl FnMut(),
 ) -> Result<Measurement> {
     let begin = Instant::now();
     // Start of the counted part, and samples and time of the last batch in it.
@@ -95,7 +69,7 @@ pub(super) fn counted(
     let mut taken = 0;
     let mut ended = false;
     loop {
-        let batch = batches.next()?;
+        let batch = next()?;
         let now = Instant::now();
         match (batch, from) {
             (None, _) if ended => {
@@ -106,7 +80,7 @@ pub(super) fn counted(
                 continue;
             }
             (Some(_), None) if now - begin >= time / FILLING => {
-                batches.begin();
+                begins();
                 from = Some(now);
             }
             (Some(_), None) => {}
@@ -157,6 +131,7 @@ mod tests {
                 // An epoch ends after every third batch.
                 Ok((!calls.is_multiple_of(4)).then_some(8))
             },
+            || (),
         );
         let took = took.unwrap();
         assert!(took.amount >= 16.0 && took.seconds <= 60.0);
@@ -164,7 +139,12 @@ mod tests {
             f64::from(8 * calls) > took.amount,
             "the first quarter counts"
         );
-        let empty = counted(Duration::from_secs(60), &Steps::none(), &mut || Ok(None));
+        let empty = counted(
+            Duration::from_secs(60),
+            &Steps::none(),
+            &mut || Ok(None),
+            || (),
+        );
         assert!(empty.unwrap_err().to_string().contains("no batches"));
     }
 }
