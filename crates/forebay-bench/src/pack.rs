@@ -38,9 +38,10 @@ pub fn pack(source: &Path, options: &PackBenchOptions) -> Result<BenchReport> {
     // Each run removes the output of the previous one, which must not belong to another process.
     let _lock = DirLock::acquire(&options.scratch)?;
     let scratch = &Scratch(options.scratch.join("forebay-bench-pack"));
-    let bytes = source_bytes(source)?;
     let evictor = Evictor::buffered(options.cold)?;
     let images = Footprint::tree(source)?;
+    let sizes = images.local().iter().map(|file| fs::metadata(&file.path));
+    let bytes = sizes.map(|file| Ok(file?.len())).sum::<Result<u64>>()?;
     let mut alternatives = Vec::new();
     for synced in [false, true] {
         let suffix = if synced { ", on disk" } else { "" };
@@ -103,24 +104,6 @@ impl Drop for Scratch {
         // A destructor cannot report the error; the options name the directory.
         let _ = self.clear();
     }
-}
-
-/// Returns the bytes of all regular files below `source`.
-fn source_bytes(source: &Path) -> Result<u64> {
-    let mut total = 0;
-    let mut open = vec![source.to_owned()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                open.push(entry.path());
-            } else if kind.is_file() {
-                total += entry.metadata()?.len();
-            }
-        }
-    }
-    Ok(total)
 }
 
 fn cat(source: &Path, scratch: &Scratch, bytes: u64, synced: bool) -> Result<Measurement> {

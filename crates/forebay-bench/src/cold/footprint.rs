@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use walkdir::WalkDir;
+
 use super::page_bytes;
 
 /// The bytes that a measurement reads.
@@ -40,21 +42,14 @@ impl Footprint {
     /// # Errors
     /// A directory cannot be listed.
     pub fn tree(root: &Path) -> std::io::Result<Self> {
+        if !root.is_dir() {
+            return Ok(Self::files([root]));
+        }
         let mut found = Vec::new();
-        let mut open = vec![root.to_owned()];
-        while let Some(path) = open.pop() {
-            if !path.is_dir() {
-                found.push(path);
-                continue;
-            }
-            for entry in std::fs::read_dir(&path)? {
-                let entry = entry?;
-                let kind = entry.file_type()?;
-                if kind.is_dir() {
-                    open.push(entry.path());
-                } else if kind.is_file() {
-                    found.push(entry.path());
-                }
+        for entry in WalkDir::new(root) {
+            let entry = entry?;
+            if entry.file_type().is_file() {
+                found.push(entry.into_path());
             }
         }
         found.sort();

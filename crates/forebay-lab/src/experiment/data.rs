@@ -11,6 +11,7 @@ use forebay_shard::Split;
 use forebay_shard::example::image_and_label;
 use forebay_store::Location;
 use forebay_synthetic::Recipe;
+use walkdir::WalkDir;
 
 use super::CharacterizeOptions;
 use super::once::Once;
@@ -261,12 +262,11 @@ pub(super) fn mean_bytes(data: Option<&Path>) -> Result<u64> {
 
 /// Copies a directory recursively and fsyncs each file.
 fn copy_dir(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
+    for entry in WalkDir::new(from) {
         let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_dir(&entry.path(), &target)?;
+        let target = to.join(entry.path().strip_prefix(from)?);
+        if entry.file_type().is_dir() {
+            fs::create_dir_all(&target)?;
         } else {
             fs::copy(entry.path(), &target)?;
             File::open(&target)?.sync_all()?;

@@ -1,14 +1,14 @@
 //! Stores as media: shards of a medium that are uploaded to a store.
 
 use std::cell::RefCell;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_shard::storage::Storage;
 use forebay_shard::{Dataset, Split};
 use forebay_store::{Cancel, Location, Store, StoreOptions, Transfer};
+use walkdir::WalkDir;
 
 use super::data::MediumData;
 use super::once::Once;
@@ -83,23 +83,17 @@ impl StoreData {
     /// Uploads all files of a directory below a key.
     fn upload(&self, dir: &Path, key: &str) -> Result<()> {
         let cancel = Cancel::new();
-        let mut open: Vec<(PathBuf, String)> = vec![(dir.to_owned(), key.to_owned())];
-        while let Some((dir, below)) = open.pop() {
-            for entry in fs::read_dir(&dir)? {
-                let entry = entry?;
-                let name = entry.file_name();
-                let name = name
-                    .to_str()
-                    .ok_or("a shard has a name that is not UTF-8")?;
-                let key = format!("{below}/{name}");
-                if entry.file_type()?.is_dir() {
-                    open.push((entry.path(), key));
-                    continue;
-                }
-                self.keys.borrow_mut().push(key.clone());
-                self.store
-                    .upload_file(&key, &entry.path(), &Transfer::new(&cancel))?;
+        for entry in WalkDir::new(dir) {
+            let entry = entry?;
+            if entry.file_type().is_dir() {
+                continue;
             }
+            let name = entry.path().strip_prefix(dir)?.to_str();
+            let name = name.ok_or("a shard has a name that is not UTF-8")?;
+            let key = format!("{key}/{name}");
+            self.keys.borrow_mut().push(key.clone());
+            self.store
+                .upload_file(&key, entry.path(), &Transfer::new(&cancel))?;
         }
         Ok(())
     }

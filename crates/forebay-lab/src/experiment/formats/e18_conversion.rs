@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_pack::{Cancel, PackOptions, pack};
 use forebay_store::Location;
+use walkdir::WalkDir;
 
 use crate::experiment::data::{ImageFile, MediumData, image_files};
 use crate::experiment::lab::{Cache, Lab, Sample, Trial};
@@ -109,15 +110,8 @@ fn extract(medium: &MediumData, contents: &[Vec<u8>], limit: Duration) -> Result
 fn list(root: &Path) -> Result<Sample> {
     let begin = Instant::now();
     let mut files = 0u64;
-    let mut open = vec![root.to_owned()];
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            match entry.file_type()?.is_dir() {
-                true => open.push(entry.path()),
-                false => files += 1,
-            }
-        }
+    for entry in WalkDir::new(root) {
+        files += u64::from(!entry?.file_type().is_dir());
     }
     Ok(Sample::new(files as f64 / begin.elapsed().as_secs_f64(), 0, []))
 }
