@@ -62,6 +62,22 @@ pub struct Row {
     pub extra: BTreeMap<&'static str, f64>,
 }
 
+impl Row {
+    /// Creates a row with rates, without figures of this process.
+    pub fn new(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
+        Row {
+            name: name.into(),
+            unit,
+            median: median(&rates),
+            rates,
+            cpu_seconds_each: None,
+            peak_rss_mib: None,
+            cache: None,
+            extra: BTreeMap::new(),
+        }
+    }
+}
+
 /// The state of the caches for a row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CacheState {
@@ -234,16 +250,7 @@ pub fn side_by_side(
 ) -> Result<BenchReport> {
     let mut rows: Vec<Row> = alternatives
         .iter()
-        .map(|alternative| Row {
-            name: alternative.name.clone(),
-            unit: alternative.unit,
-            rates: Vec::with_capacity(runs),
-            median: 0.0,
-            cpu_seconds_each: None,
-            peak_rss_mib: None,
-            cache: None,
-            extra: BTreeMap::new(),
-        })
+        .map(|alternative| Row::new(&alternative.name, alternative.unit, Vec::new()))
         .collect();
     let mut cpu: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
     for round in 0..=runs.max(1) {
@@ -292,10 +299,23 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
+/// Returns the quantile `part` of the values; 0 without values.
+pub fn quantile(values: &[f64], part: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let index = (sorted.len().saturating_sub(1) as f64 * part).round() as usize;
+    sorted.get(index).copied().unwrap_or(0.0)
+}
+
 /// Returns the peak resident memory in MiB since the last [`reset_peak_rss`], or since the start if the system cannot reset it.
 pub(crate) fn peak_rss_mib() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    memory_mib("self", "VmHWM:")
+}
+
+/// Returns an amount of memory of a process, named by its number or `self`, in MiB. `field` is a line of /proc/PID/status.
+pub fn memory_mib(process: &str, field: &str) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
 }
@@ -308,9 +328,14 @@ pub(crate) fn reset_peak_rss() {
 
 /// Returns the CPU seconds of this process so far, user and system, of all threads; 0 if the system does not report them.
 pub fn cpu_seconds() -> f64 {
+    cpu_seconds_of("self")
+}
+
+/// Returns the CPU seconds of a process, named by its number or `self`; 0 if the system does not report them.
+pub fn cpu_seconds_of(process: &str) -> f64 {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let read = || -> Option<f64> {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         // The name in parentheses may contain spaces; fields are counted after it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         let user: f64 = fields.next()?.parse().ok()?;
@@ -364,6 +389,13 @@ mod tests {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[9.0, 1.0, 5.0]), 5.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 9.0]), 3.0);
+    }
+
+    #[test]
+    fn quantiles() {
+        assert_eq!(quantile(&[], 0.5), 0.0);
+        assert_eq!(quantile(&[3.0, 1.0, 2.0], 0.5), 2.0);
+        assert_eq!(quantile(&[3.0, 1.0, 2.0], 1.0), 3.0);
     }
 
     #[test]

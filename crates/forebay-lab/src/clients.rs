@@ -1,7 +1,6 @@
 //! Measures one server with many clients: the cost of idle clients, the waits of active ones, and whether a slow client slows
 //! the others.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +9,8 @@ use clap::Args;
 use forebay_cli::frontend::quantity::parse_duration;
 use forebay_client::{Client, ClientOptions, Polled, Stream, Transport};
 
-use crate::failover::at;
 use crate::fleet::{Served, ServedArgs};
-use crate::measure::{BenchReport, Row, median};
+use crate::measure::{BenchReport, Row, median, quantile};
 use crate::{Error, Result};
 
 /// Options of [`clients`].
@@ -48,19 +46,6 @@ pub struct FairnessOptions {
     /// Duration of each part
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     duration: Duration,
-}
-
-fn row(name: impl Into<String>, unit: &'static str, rates: Vec<f64>) -> Row {
-    Row {
-        name: name.into(),
-        unit,
-        median: median(&rates),
-        rates,
-        cpu_seconds_each: None,
-        peak_rss_mib: None,
-        cache: None,
-        extra: BTreeMap::new(),
-    }
 }
 
 struct BenchServer<'a> {
@@ -183,7 +168,11 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
         thread::sleep(time);
         (server.cpu_seconds() - before) / time.as_secs_f64()
     };
-    let mut rows = vec![row("server alone: memory", "MiB", vec![server.rss_mib()])];
+    let mut rows = vec![Row::new(
+        "server alone: memory",
+        "MiB",
+        vec![server.rss_mib()],
+    )];
     // Idle clients send nothing after the handshake. They use TCP with any `transport` option, so that each has one connection.
     let quiet = ClientOptions {
         transport: Transport::Tcp,
@@ -195,12 +184,16 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     let name = format!("{} idle clients", options.idle);
     // The server disconnects clients that leave a ping unanswered for 30 seconds; the measurement ends before.
     let idle_cpu = cpu_of(options.duration.min(Duration::from_secs(20)));
-    rows.push(row(
+    rows.push(Row::new(
         format!("{name}: memory"),
         "MiB",
         vec![server.rss_mib()],
     ));
-    rows.push(row(format!("{name}: processor"), "cores", vec![idle_cpu]));
+    rows.push(Row::new(
+        format!("{name}: processor"),
+        "cores",
+        vec![idle_cpu],
+    ));
     let mut streams = place.ranks(options.active, options.trainings)?;
     // Not measured: fills caches and buffers.
     together(&mut streams, options.duration / 2, |_| Duration::ZERO)?;
@@ -210,30 +203,38 @@ pub fn clients(options: &ClientsOptions) -> Result<BenchReport> {
     let seconds = began.elapsed().as_secs_f64();
     let busy_cpu = (server.cpu_seconds() - before) / seconds;
     let name = format!("and {} active ones", options.active);
-    rows.push(row(
+    rows.push(Row::new(
         format!("{name}: memory"),
         "MiB",
         vec![server.rss_mib()],
     ));
-    rows.push(row(format!("{name}: processor"), "cores", vec![busy_cpu]));
+    rows.push(Row::new(
+        format!("{name}: processor"),
+        "cores",
+        vec![busy_cpu],
+    ));
     let batches: u64 = took.iter().map(|took| took.batches).sum();
     let rate = batches as f64 / seconds;
-    rows.push(row(format!("{name}: together"), "batches/s", vec![rate]));
+    rows.push(Row::new(
+        format!("{name}: together"),
+        "batches/s",
+        vec![rate],
+    ));
     let waits: Vec<f64> = took.iter().flat_map(|took| took.waits_ms.clone()).collect();
-    let mut wait = row(
+    let mut wait = Row::new(
         format!("{name}: wait for a batch"),
         "ms",
-        vec![at(&waits, 0.5)],
+        vec![quantile(&waits, 0.5)],
     );
-    wait.extra.insert("p50", at(&waits, 0.5));
-    wait.extra.insert("p99", at(&waits, 0.99));
-    wait.extra.insert("max", at(&waits, 1.0));
+    wait.extra.insert("p50", quantile(&waits, 0.5));
+    wait.extra.insert("p99", quantile(&waits, 0.99));
+    wait.extra.insert("max", quantile(&waits, 1.0));
     rows.push(wait);
     let notes = vec![format!(
         "Wait for a batch: p50 {:.1} ms, p99 {:.1} ms, longest {:.1} ms, of {} batches of {}",
-        at(&waits, 0.5),
-        at(&waits, 0.99),
-        at(&waits, 1.0),
+        quantile(&waits, 0.5),
+        quantile(&waits, 0.99),
+        quantile(&waits, 1.0),
         waits.len(),
         options.served.batch_size
     )];
@@ -277,7 +278,7 @@ pub fn fairness(options: &FairnessOptions) -> Result<BenchReport> {
     let even = measure(&mut streams, Duration::ZERO)?;
     let slow = measure(&mut streams, options.slow)?;
     let without = measure(&mut streams[1..], Duration::ZERO)?;
-    let spread = |rates: &[f64]| at(rates, 1.0) / at(rates, 0.0).max(1e-9);
+    let spread = |rates: &[f64]| quantile(rates, 1.0) / quantile(rates, 0.0).max(1e-9);
     let notes = vec![
         format!(
             "With all alike the quickest gets {:.2} times what the slowest gets",
@@ -295,14 +296,14 @@ pub fn fairness(options: &FairnessOptions) -> Result<BenchReport> {
             options.served.transport
         ),
         rows: vec![
-            row(format!("{count} alike, each"), "batches/s", even),
-            row(
+            Row::new(format!("{count} alike, each"), "batches/s", even),
+            Row::new(
                 format!("one slow: the {} others, each", count - 1),
                 "batches/s",
                 slow[1..].to_vec(),
             ),
-            row("one slow: the slow one", "batches/s", vec![slow[0]]),
-            row(
+            Row::new("one slow: the slow one", "batches/s", vec![slow[0]]),
+            Row::new(
                 format!("the {} others alone, each", count - 1),
                 "batches/s",
                 without,

@@ -7,7 +7,7 @@ use forebay_cli::frontend::quantity::parse_duration;
 use forebay_client::{Client, ClientOptions, Stream};
 
 use crate::fleet::ServedArgs;
-use crate::measure::{BenchReport, Row, median};
+use crate::measure::{BenchReport, Row, quantile};
 use crate::{Error, Result};
 
 /// Number of batches after an event in which the longest wait is searched. Some of the first ones may be prefetched already.
@@ -88,8 +88,8 @@ pub fn failover(options: &FailoverOptions, rounds: usize) -> Result<BenchReport>
         notes: vec![
             format!(
                 "While nothing happens: p50 {:.1} ms, p99 {:.1} ms, of {} batches; the trainer works {:?} on each",
-                at(&usual, 0.5),
-                at(&usual, 0.99),
+                quantile(&usual, 0.5),
+                quantile(&usual, 0.99),
                 usual.len(),
                 options.step
             ),
@@ -104,27 +104,9 @@ pub fn failover(options: &FailoverOptions, rounds: usize) -> Result<BenchReport>
 }
 
 fn row(name: &str, waits: Vec<f64>) -> Row {
-    let mut row = Row {
-        name: name.to_owned(),
-        unit: "ms",
-        median: median(&waits),
-        rates: waits,
-        cpu_seconds_each: None,
-        peak_rss_mib: None,
-        cache: None,
-        extra: std::collections::BTreeMap::new(),
-    };
-    row.extra.insert("max", at(&row.rates, 1.0));
+    let mut row = Row::new(name, "ms", waits);
+    row.extra.insert("max", quantile(&row.rates, 1.0));
     row
-}
-
-/// Returns the quantile `part` of the values; 0 without values.
-pub(crate) fn at(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().saturating_sub(1);
-    let index = (last as f64 * part).round() as usize;
-    sorted.get(index).copied().unwrap_or(0.0)
 }
 
 fn open(url: &str, served: &ServedArgs) -> Result<Stream> {
@@ -177,10 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_of_values() {
-        assert_eq!(at(&[], 0.5), 0.0);
-        assert_eq!(at(&[3.0, 1.0, 2.0], 0.5), 2.0);
-        assert_eq!(at(&[3.0, 1.0, 2.0], 1.0), 3.0);
+    fn rows_have_the_longest_wait() {
         let row = row("x", vec![4.0, 2.0, 9.0]);
         assert_eq!((row.median, row.extra["max"]), (4.0, 9.0));
     }

@@ -10,6 +10,7 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::measure::{cpu_seconds_of, memory_mib};
 use crate::watchdog::Watchdog;
 use crate::{Error, Result};
 
@@ -133,28 +134,12 @@ impl Served {
 
     /// Returns the resident memory of the server in MiB; 0 without /proc.
     pub(crate) fn rss_mib(&self) -> f64 {
-        let read = || {
-            let path = format!("/proc/{}/status", self.child.id());
-            let status = std::fs::read_to_string(Path::new(&path)).ok()?;
-            let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-            let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-            Some(kib / 1024.0)
-        };
-        read().unwrap_or(0.0)
+        memory_mib(&self.child.id().to_string(), "VmRSS:").unwrap_or(0.0)
     }
 
     /// Returns the CPU seconds of the server so far; 0 without /proc.
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        let ticks = rustix::param::clock_ticks_per_second() as f64;
-        let read = || {
-            let path = format!("/proc/{}/stat", self.child.id());
-            let stat = std::fs::read_to_string(Path::new(&path)).ok()?;
-            let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-            let user: f64 = fields.next()?.parse().ok()?;
-            let system: f64 = fields.next()?.parse().ok()?;
-            Some((user + system) / ticks)
-        };
-        read().unwrap_or(0.0)
+        cpu_seconds_of(&self.child.id().to_string())
     }
 }
 

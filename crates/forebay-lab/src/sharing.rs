@@ -14,7 +14,7 @@ use forebay_loader::Options;
 
 use crate::cold::Evictor;
 use crate::measure::{
-    Alternative, BenchReport, Delivered, Measurement, Threads, median, side_by_side,
+    Alternative, BenchReport, Delivered, Measurement, Threads, median, quantile, side_by_side,
 };
 use crate::read::{dataset, footprint, split_of};
 use crate::stream::{NAME, SIDE, bytes_read, serve};
@@ -141,20 +141,16 @@ pub fn sharing(options: &SharingOptions, runs: usize) -> Result<BenchReport> {
     for (row, runs) in report.rows.iter_mut().zip(took.into_inner().into_values()) {
         // The first round does not count.
         let counted = &runs[1.min(runs.len() - 1)..];
-        let mut waits: Vec<f64> = counted
+        let waits: Vec<f64> = counted
             .iter()
             .flat_map(|run| run.waits.iter().copied())
             .collect();
-        waits.sort_by(f64::total_cmp);
-        let at = |part: f64| {
-            let at = (waits.len().saturating_sub(1) as f64 * part).round() as usize;
-            waits.get(at).copied().unwrap_or(0.0)
-        };
+        let [p50, p99] = [0.5, 0.99].map(|part| quantile(&waits, part));
         let each = |side: usize| {
             let of = |run: &Took| run.cpu[side] / (run.all_bytes as f64 / 1e9).max(1e-9);
             median(&counted.iter().map(of).collect::<Vec<_>>())
         };
-        let (p50, p99, server, client) = (at(0.5), at(0.99), each(0), each(1));
+        let (server, client) = (each(0), each(1));
         row.extra.insert("batch_ms_p50", p50);
         row.extra.insert("batch_ms_p99", p99);
         row.extra.insert("server_cpu_s_per_gb", server);

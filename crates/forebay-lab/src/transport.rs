@@ -13,7 +13,9 @@ use forebay_image::{TrainTransform, Transform};
 use forebay_loader::Options;
 use forebay_server::{Pixels, Synthetic};
 
-use crate::measure::{Alternative, BenchReport, Measurement, Threads, median, side_by_side};
+use crate::measure::{
+    Alternative, BenchReport, Measurement, Threads, median, quantile, side_by_side,
+};
 use crate::stream::{BATCH, NAME, SIDE, serve};
 use crate::{Error, Result};
 
@@ -149,7 +151,7 @@ fn add_latencies(
             handovers(url, way, count)?,
         ),
     ] {
-        let [p50, p99] = [0.5, 0.99].map(|part| at(&micros, part));
+        let [p50, p99] = [0.5, 0.99].map(|part| quantile(&micros, part));
         report.notes.push(format!(
             "{name}: from asking for a batch {what}, to having it: p50 {p50:.0} µs, p99 {p99:.0} µs"
         ));
@@ -267,14 +269,6 @@ fn used() -> [f64; 2] {
         threads.cpu_seconds(SERVER_THREADS),
         threads.cpu_seconds(CLIENT_THREADS),
     ]
-}
-
-/// Returns the quantile `part` of the values.
-fn at(values: &[f64], part: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = (sorted.len().saturating_sub(1) as f64 * part).round();
-    sorted.get(place as usize).copied().unwrap_or_default()
 }
 
 /// Returns the microseconds that taking a batch takes if it arrived before, as it does for a trainer that is slower than its
