@@ -8,7 +8,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::{FigureClass, number};
+use super::{Figure, FigureClass, number};
 
 const SIZE: (u32, u32) = (760, 420);
 /// Maximum number of letters of a name to the left of a bar, and pixels per letter.
@@ -48,6 +48,41 @@ pub struct Series {
     pub class: FigureClass,
     /// Pairs of x and y.
     pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// Creates a series of the values of `figures` over `xs`.
+    pub fn of<'f>(
+        name: impl Into<String>,
+        class: FigureClass,
+        xs: impl IntoIterator<Item = f64>,
+        figures: impl IntoIterator<Item = &'f Figure>,
+    ) -> Series {
+        let values = figures.into_iter().map(|figure| figure.value);
+        Series {
+            name: name.into(),
+            class,
+            points: xs.into_iter().zip(values).collect(),
+        }
+    }
+
+    /// Creates a series of the values of `figures`, one for each name of the x axis.
+    pub fn bars<'f>(
+        name: impl Into<String>,
+        class: FigureClass,
+        figures: impl IntoIterator<Item = &'f Figure>,
+    ) -> Series {
+        Series::of(name, class, (0..).map(f64::from), figures)
+    }
+
+    /// Creates bars of the further value `more` of `figures`, 0 where it is missing.
+    pub fn bars_of(name: &str, class: FigureClass, figures: &[Figure], more: &str) -> Series {
+        let mut series = Series::bars(name, class, figures);
+        for (point, figure) in series.points.iter_mut().zip(figures) {
+            point.1 = figure.more.get(more).copied().unwrap_or(0.0);
+        }
+        series
+    }
 }
 
 /// A plot, whose y axis starts at 0.

@@ -173,6 +173,16 @@ struct Findings {
     notes: Vec<String>,
 }
 
+impl Findings {
+    /// Runs the trials in turn, and keeps their figures.
+    fn measured(lab: &Lab<'_>, trials: Vec<lab::Trial<'_>>) -> Result<Self> {
+        Ok(Self {
+            figures: lab.in_turns(trials)?,
+            ..Self::default()
+        })
+    }
+}
+
 /// Options of [`characterize`].
 #[derive(Debug, Clone)]
 pub struct CharacterizeOptions {

@@ -12,7 +12,7 @@ use super::{CharacterizeOptions, Findings};
 use crate::Result;
 use crate::cold::Footprint;
 use crate::read::footprint;
-use crate::report::{Figure, FigureClass, Plot, Scale, Series};
+use crate::report::{FigureClass, Plot, Scale, Series};
 
 /// The form in which images are stored.
 #[derive(Clone, Copy)]
@@ -54,10 +54,7 @@ pub(super) fn run(lab: &Lab<'_>, decode: bool) -> Result<Findings> {
             }
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     let counts = &lab.options.threads;
     let mut plots: Vec<Plot> = Vec::new();
     for figures in found.figures.chunks_mut(counts.len()) {
@@ -70,11 +67,8 @@ pub(super) fn run(lab: &Lab<'_>, decode: bool) -> Result<Findings> {
             .name
             .rsplit_once(", ")
             .map_or("", |(source, _)| source);
-        let series = Series {
-            name: of_source.to_owned(),
-            class: FigureClass::Measured,
-            points: points(counts, figures),
-        };
+        let threads = counts.iter().map(|&count| count as f64);
+        let series = Series::of(of_source, FigureClass::Measured, threads, &*figures);
         let title = format!(
             "{medium}, {}",
             if decode {
@@ -101,13 +95,6 @@ pub(super) fn run(lab: &Lab<'_>, decode: bool) -> Result<Findings> {
         false => "Single files are opened and read whole; the loader hands over encoded images.".to_owned(),
     });
     Ok(found)
-}
-
-fn points(counts: &[usize], figures: &[Figure]) -> Vec<(f64, f64)> {
-    let counts = counts.iter().map(|&count| count as f64);
-    counts
-        .zip(figures.iter().map(|figure| figure.value))
-        .collect()
 }
 
 fn trial<'t>(

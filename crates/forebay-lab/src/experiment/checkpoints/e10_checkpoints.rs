@@ -44,10 +44,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let trial = Trial::new(medium, name, "s of runtime", move || Ok(training.run(target)?.sample()));
         trial.reading(image_files(&files), Cache::Emptied).standing_in()
     });
-    let mut found = Findings {
-        figures: lab.in_turns(trials.collect())?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials.collect())?;
     found.plots.push(plot(&found.figures));
     found.notes.push(training.note());
     found.notes.push(format!(
@@ -64,17 +61,14 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
 
 /// Plots the runtime, and the part of it that saving takes.
 fn plot(figures: &[Figure]) -> Plot {
-    let saving = |figure: &Figure| figure.more.get("s saving").copied().unwrap_or(0.0);
-    let series = |name: &str, of: &dyn Fn(&Figure) -> f64| Series {
-        name: name.to_owned(),
-        class: FigureClass::StandIn,
-        points: figures.iter().enumerate().map(|(place, figure)| (place as f64, of(figure))).collect(),
-    };
     Plot {
         title: "Runtime with checkpoints".to_owned(),
         x: "variant".to_owned(),
         scale: Scale::Names(figures.iter().map(|figure| format!("{}, {}", figure.medium, figure.name)).collect()),
         y: "s".to_owned(),
-        series: vec![series("runtime", &|figure| figure.value), series("saving", &saving)],
+        series: vec![
+            Series::bars("runtime", FigureClass::StandIn, figures),
+            Series::bars_of("saving", FigureClass::StandIn, figures, "s saving"),
+        ],
     }
 }

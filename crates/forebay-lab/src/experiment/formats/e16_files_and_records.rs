@@ -72,15 +72,11 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             }
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     for (figures, medium) in found.figures.chunks(FORMATS.len() * options.ranks.len()).zip(&lab.media) {
-        let series = figures.chunks(options.ranks.len()).zip(FORMATS).map(|(figures, format)| Series {
-            name: format.to_owned(),
-            class: FigureClass::StandIn,
-            points: options.ranks.iter().zip(figures).map(|(&ranks, figure)| (ranks as f64, figure.value)).collect(),
+        let series = figures.chunks(options.ranks.len()).zip(FORMATS).map(|(figures, format)| {
+            let ranks = options.ranks.iter().map(|&ranks| ranks as f64);
+            Series::of(format, FigureClass::StandIn, ranks, figures)
         });
         found.plots.push(Plot {
             title: medium.name.clone(),

@@ -58,11 +58,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         ];
         found.figures.extend(lab.in_turns(trials)?);
     }
-    let series = found.figures.chunks(names.len()).map(|figures| Series {
-        name: figures[0].medium.clone(),
-        class: FigureClass::Measured,
-        points: figures.iter().enumerate().map(|(place, figure)| (place as f64, figure.value)).collect(),
-    });
+    let series = found.figures.chunks(names.len()).map(|figures| Series::bars(&figures[0].medium, FigureClass::Measured, figures));
     found.plots.push(Plot {
         title: "A tree of image files".to_owned(),
         x: "operation".to_owned(),

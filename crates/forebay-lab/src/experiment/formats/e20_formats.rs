@@ -35,10 +35,9 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let figures = lab.in_turns(trials)?;
         let rows = figures.chunks(CACHES.len());
         let names = rows.clone().map(|row| row[0].name.rsplit_once(", ").map_or(String::new(), |(name, _)| name.to_owned()));
-        let series = CACHES.iter().enumerate().map(|(place, (cache, _))| Series {
-            name: series_name(cache, rows.clone().map(|row| &row[place])),
-            class: FigureClass::Measured,
-            points: rows.clone().enumerate().map(|(number, row)| (number as f64, row[place].value)).collect(),
+        let series = CACHES.iter().enumerate().map(|(place, (cache, _))| {
+            let figures = rows.clone().map(|row| &row[place]);
+            Series::bars(series_name(cache, figures.clone()), FigureClass::Measured, figures)
         });
         found.plots.push(Plot {
             title: format!("{}, images as they are stored", medium.name),

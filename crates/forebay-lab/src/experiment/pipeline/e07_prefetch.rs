@@ -26,16 +26,12 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             }
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     let each = options.prefetch.len() * options.steps.len();
     for (figures, medium) in found.figures.chunks(each).zip(&lab.media) {
-        let series = figures.chunks(options.steps.len()).zip(&options.prefetch).map(|(figures, prefetch)| Series {
-            name: format!("prefetch {prefetch}"),
-            class: FigureClass::StandIn,
-            points: options.steps.iter().map(|step| 1e3 * step.as_secs_f64()).zip(figures.iter().map(|figure| figure.value)).collect(),
+        let series = figures.chunks(options.steps.len()).zip(&options.prefetch).map(|(figures, prefetch)| {
+            let steps = options.steps.iter().map(|step| 1e3 * step.as_secs_f64());
+            Series::of(format!("prefetch {prefetch}"), FigureClass::StandIn, steps, figures)
         });
         found.plots.push(Plot {
             title: format!("{}, share of time that the consumer waits", medium.name),

@@ -59,10 +59,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(trial.reading(files, Cache::Filled));
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     found.plots = found.figures.chunks(counts.len()).map(|figures| plot(figures, &counts)).collect();
     found.notes.push(
         "Warm TFRecords, random crops to float32, a consumer that takes no time. Work is that of reading and decoding threads together; waits are those of the decoding threads, for records and for room in a batch. Waits for locks are part of both."
@@ -72,13 +69,8 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
 }
 
 fn plot(figures: &[Figure], counts: &[usize]) -> Plot {
-    let series = |name: &str, of: &dyn Fn(&Figure) -> f64| Series {
-        name: name.to_owned(),
-        class: FigureClass::Measured,
-        points: figures.iter().enumerate().map(|(place, figure)| (place as f64, of(figure))).collect(),
-    };
-    let mut all = vec![series("JPEG decoding", &|figure| figure.value)];
-    all.extend(WORK.map(|name| series(name.trim_start_matches("% "), &|figure| figure.more.get(name).copied().unwrap_or(0.0))));
+    let mut all = vec![Series::bars("JPEG decoding", FigureClass::Measured, figures)];
+    all.extend(WORK.map(|name| Series::bars_of(name.trim_start_matches("% "), FigureClass::Measured, figures, name)));
     Plot {
         title: format!("{}, work", figures.first().map_or("", |figure| figure.medium.as_str())),
         x: "threads".to_owned(),

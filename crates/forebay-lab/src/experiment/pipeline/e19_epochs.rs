@@ -51,11 +51,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         });
         found.figures.extend(lab.in_turns(trials.collect())?);
     }
-    let series = found.figures.chunks(EPOCHS).map(|figures| Series {
-        name: figures[0].medium.clone(),
-        class: FigureClass::Measured,
-        points: figures.iter().enumerate().map(|(number, figure)| (number as f64, figure.value)).collect(),
-    });
+    let series = found.figures.chunks(EPOCHS).map(|figures| Series::bars(&figures[0].medium, FigureClass::Measured, figures));
     found.plots.push(Plot {
         title: "Encoded images of TFRecords".to_owned(),
         x: "epoch".to_owned(),

@@ -45,10 +45,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(Trial::new("memory", name, "images/s", run).standing_in());
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     found.notes.push(
         "Stand-in: generated records of which some have a wrong byte. Forebay counts each lost sample and names the last ones with shard and key; with on_error=raise the first one ends the epoch."
             .to_owned(),

@@ -17,10 +17,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let ranks = &lab.options.ranks;
     let trials = ranks.iter().map(|&ranks| no_input(lab, ranks));
-    let mut found = Findings {
-        figures: lab.in_turns(trials.collect())?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials.collect())?;
     if let Some(first) = found.figures.first().map(|figure| figure.value) {
         for figure in &mut found.figures {
             figure.more.insert("scaling".to_owned(), figure.value / first);

@@ -44,21 +44,14 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(trial.reading(files, cache).standing_in());
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     let names = found.figures.iter().map(|figure| figure.name.clone());
     found.plots.push(Plot {
         title: format!("{ranks} consumers"),
         x: "input".to_owned(),
         scale: Scale::Names(names.collect()),
         y: "images/s".to_owned(),
-        series: vec![Series {
-            name: lab.options.consumer.name().to_owned(),
-            class: FigureClass::StandIn,
-            points: found.figures.iter().enumerate().map(|(place, figure)| (place as f64, figure.value)).collect(),
-        }],
+        series: vec![Series::bars(lab.options.consumer.name(), FigureClass::StandIn, &found.figures)],
     });
     found.notes.push(lab.options.consumer.note());
     found.notes.push(format!("{ranks} consumers; the loader's defaults, {} cores.", crate::experiment::cores()));

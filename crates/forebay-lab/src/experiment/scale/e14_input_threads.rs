@@ -29,14 +29,10 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(trial.reading(files, Cache::Emptied).standing_in());
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
-    let series = found.figures.chunks(options.threads.len()).map(|figures| Series {
-        name: figures[0].medium.clone(),
-        class: FigureClass::StandIn,
-        points: options.threads.iter().zip(figures).map(|(&threads, figure)| (threads as f64, figure.value)).collect(),
+    let mut found = Findings::measured(lab, trials)?;
+    let series = found.figures.chunks(options.threads.len()).map(|figures| {
+        let threads = options.threads.iter().map(|&threads| threads as f64);
+        Series::of(&figures[0].medium, FigureClass::StandIn, threads, figures)
     });
     found.plots.push(Plot {
         title: format!("{} consumers", lab.most_ranks()),

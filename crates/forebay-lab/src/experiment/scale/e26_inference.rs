@@ -55,14 +55,10 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(trial.reading(files, Cache::Emptied).standing_in());
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
-    let series = found.figures.chunks(options.ranks.len()).map(|figures| Series {
-        name: figures[0].medium.clone(),
-        class: FigureClass::StandIn,
-        points: options.ranks.iter().zip(figures).map(|(&ranks, figure)| (ranks as f64, figure.value)).collect(),
+    let mut found = Findings::measured(lab, trials)?;
+    let series = found.figures.chunks(options.ranks.len()).map(|figures| {
+        let ranks = options.ranks.iter().map(|&ranks| ranks as f64);
+        Series::of(&figures[0].medium, FigureClass::StandIn, ranks, figures)
     });
     found.plots.push(Plot {
         title: consumer.name().to_owned(),

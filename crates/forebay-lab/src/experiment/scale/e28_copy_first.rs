@@ -59,10 +59,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let trial = Trial::new(&shared.name, format!("{COPY}{}", local.name), "s", run);
         trials.push(trial.reading(files, Cache::Emptied));
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     let epoch_of = |medium: &str| found.figures.iter().find(|figure| figure.medium == medium && figure.is_row(EPOCH));
     if let Some(base) = epoch_of(&shared.name).map(|figure| figure.value) {
         for local in others {

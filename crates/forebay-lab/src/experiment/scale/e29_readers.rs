@@ -42,10 +42,9 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     }
     found.figures = lab.in_turns(trials)?;
     for (figures, medium) in found.figures.chunks(LAYOUTS.len() * READERS.len()).zip(&lab.media) {
-        let series = figures.chunks(READERS.len()).zip(LAYOUTS).map(|(figures, layout)| Series {
-            name: layout.to_owned(),
-            class: FigureClass::StandIn,
-            points: READERS.iter().zip(figures).map(|(&readers, figure)| (readers as f64, figure.value)).collect(),
+        let series = figures.chunks(READERS.len()).zip(LAYOUTS).map(|(figures, layout)| {
+            let readers = READERS.map(|readers| readers as f64);
+            Series::of(layout, FigureClass::StandIn, readers, figures)
         });
         found.plots.push(Plot {
             title: medium.name.clone(),

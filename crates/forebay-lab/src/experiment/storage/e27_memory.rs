@@ -51,10 +51,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         let split = medium.tfrecord()?;
         trials.extend(ROWS.map(|(name, cache, decode)| trial(lab, &medium.name, name, &split, cache, decode)));
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
+    let mut found = Findings::measured(lab, trials)?;
     // Runs from tmpfs, with decoding and without. Each run of a medium is compared with the tmpfs run of the same round.
     let of_memory = [found.figures[0].runs.clone(), found.figures[1].runs.clone()];
     for figure in &mut found.figures {
@@ -69,11 +66,7 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
         x: "storage".to_owned(),
         scale: Scale::Names(names.collect()),
         y: "images/s".to_owned(),
-        series: vec![Series {
-            name: lab.options.consumer.name().to_owned(),
-            class: FigureClass::StandIn,
-            points: found.figures.iter().enumerate().map(|(place, figure)| (place as f64, figure.value)).collect(),
-        }],
+        series: vec![Series::bars(lab.options.consumer.name(), FigureClass::StandIn, &found.figures)],
     });
     found.notes.push(lab.options.consumer.note());
     Ok(found)

@@ -53,18 +53,11 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(of_store(lab, store, name, "reads/s", PIECE, depth));
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
-    let series = IN_FLIGHT.iter().enumerate().map(|(place, depth)| Series {
-        name: format!("{depth} in flight"),
-        class: FigureClass::StandIn,
-        points: LATENCIES_MS
-            .iter()
-            .zip(found.figures.chunks(IN_FLIGHT.len()))
-            .map(|(&latency, figures)| (latency as f64, figures[place].value))
-            .collect(),
+    let mut found = Findings::measured(lab, trials)?;
+    let series = IN_FLIGHT.iter().enumerate().map(|(place, depth)| {
+        let figures = found.figures.iter().skip(place).step_by(IN_FLIGHT.len());
+        let latencies = LATENCIES_MS.map(|latency| latency as f64);
+        Series::of(format!("{depth} in flight"), FigureClass::StandIn, latencies, figures)
     });
     found.plots.push(Plot {
         title: format!("Reads of {} KiB", PIECE >> 10),

@@ -35,14 +35,10 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
             trials.push(of_store(lab, store, name, "MB/s", size, DEPTH));
         }
     }
-    let mut found = Findings {
-        figures: lab.in_turns(trials)?,
-        ..Findings::default()
-    };
-    let series = found.figures.chunks(SIZES.len()).map(|figures| Series {
-        name: figures[0].medium.clone(),
-        class: FigureClass::Measured,
-        points: SIZES.iter().map(|&size| f64::from(size >> 10)).zip(figures.iter().map(|figure| figure.value)).collect(),
+    let mut found = Findings::measured(lab, trials)?;
+    let series = found.figures.chunks(SIZES.len()).map(|figures| {
+        let sizes = SIZES.map(|size| f64::from(size >> 10));
+        Series::of(&figures[0].medium, FigureClass::Measured, sizes, figures)
     });
     found.plots.push(Plot {
         title: format!("Random reads, {DEPTH} in flight"),
