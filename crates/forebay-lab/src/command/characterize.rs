@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use forebay_bench::Consumer;
 use forebay_bench::cold::Cold;
 use forebay_bench::report::{ExperimentReport, FigureClass, LabReport, REPORT_FILE};
@@ -18,7 +19,7 @@ use serde_json::json;
 use super::typed;
 use crate::compare::{Verdict, compare};
 use crate::experiment::{
-    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize,
+    CATALOG, CharacterizeObserver, CharacterizeOptions, Experiment, characterize, format_names,
 };
 use crate::throttle::DiskLimits;
 
@@ -46,6 +47,9 @@ pub(super) struct Characterize {
     /// A dataset whose images are used in place of generated ones
     #[arg(long, value_name = "DATASET")]
     data: Option<PathBuf>,
+    /// Formats that E20, E21 and E23 compare [default: all]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(format_names()))]
+    formats: Vec<String>,
     /// Slow down the disks of the media with a cgroup, such as read=163MB,write=133MB,reads=200 (a second); needs root
     #[arg(long, value_name = "LIMITS", value_parser = parse_limits)]
     limit: Option<DiskLimits>,
@@ -152,13 +156,7 @@ impl Characterize {
             list(options, console);
             return Ok(Outcome::Done);
         }
-        measure(
-            "characterize",
-            &options,
-            report_dir.as_deref(),
-            yes,
-            console,
-        )
+        measure(&options, report_dir.as_deref(), yes, console)
     }
 
     fn options(self, runs: usize, console: &Console) -> Result<CharacterizeOptions, Failure> {
@@ -210,7 +208,7 @@ impl Characterize {
             ranks: self.ranks,
             data: self.data,
             limits: self.limit,
-            formats: Vec::new(),
+            formats: self.formats,
             command: typed(console),
         };
         Ok(options)
@@ -218,8 +216,7 @@ impl Characterize {
 }
 
 /// Runs the experiments, prints the report and writes it to `report_dir`.
-pub(super) fn measure(
-    name: &str,
+fn measure(
     options: &CharacterizeOptions,
     report_dir: Option<&Path>,
     yes: bool,
@@ -258,7 +255,10 @@ pub(super) fn measure(
         ));
     }
     console.event("report", &report);
-    console.event("summary", &json!({ "command": name, "exit_code": 0 }));
+    console.event(
+        "summary",
+        &json!({ "command": "characterize", "exit_code": 0 }),
+    );
     Ok(Outcome::Done)
 }
 

@@ -1,7 +1,6 @@
 //! Commands of `forebay-lab`, and their dispatch.
 
 mod characterize;
-mod formats;
 mod size_cluster;
 
 use std::ffi::{OsStr, OsString};
@@ -47,7 +46,7 @@ Examples:
   forebay-lab start --scratch /tmp/million
   forebay-lab size-cluster --gpus 1000 --servers 100
   forebay-lab characterize /mnt/nvme /mnt/shared --report io/
-  forebay-lab formats /mnt/nvme --report formats/
+  forebay-lab characterize /mnt/nvme --experiment E20,E21,E24 --report formats/
   forebay-lab compare io-before/ io/"
 )]
 struct Cli {
@@ -96,14 +95,9 @@ enum What {
     Start(StartOptions),
     /// Published experiments of deep-learning I/O on any storage, beside the published figures
     ///
-    /// Storage ceilings, threads with and without decoding, prefetch, files against records. Each figure has its cold share: the
+    /// Storage ceilings, threads with and without decoding, prefetch, files against records, formats side by side. Each figure has its cold share: the
     /// part of its bytes that came from the storage and not from the page cache. docs/characterize.md shows a whole report.
     Characterize(Box<characterize::Characterize>),
-    /// Formats side by side: image files, and formats of records that the loader reads in place
-    ///
-    /// Cold and warm, with 1 and 4 workers, alone and while training; chunks and shuffling. Samples are compared before a figure is
-    /// shown. docs/characterize.md describes it.
-    Formats(Box<formats::Formats>),
     /// Differences between two reports of `characterize`: of settings, and of figures beyond their spread
     Compare(characterize::Compare),
 }
@@ -144,7 +138,6 @@ fn run(what: What, runs: usize, console: &Console) -> Result<Outcome, Failure> {
     let report = match what {
         What::SizeCluster(plan) => return size_cluster::run(&plan, console),
         What::Characterize(args) => return args.run(runs, console),
-        What::Formats(args) => return args.run(runs, console),
         What::Compare(args) => return args.run(console),
         What::Epoch(args) => {
             let (places, read) = args.places(console)?;

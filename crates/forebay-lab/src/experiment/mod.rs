@@ -117,22 +117,11 @@ pub struct Experiment {
     pub question: &'static str,
     /// Whether it runs if no experiment is named.
     pub is_default: bool,
-    /// The group that it belongs to, if one command runs several experiments together.
-    pub group: Option<Group>,
     /// Number of timed runs on each medium in a round.
     trials: fn(&CharacterizeOptions) -> usize,
     run: fn(&Lab<'_>) -> Result<Findings>,
     /// The files that it writes to each medium.
     scratch: Scratch,
-}
-
-/// Experiments that one command runs together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    /// Comparisons of formats.
-    Formats,
-    /// The check that each format gives the right samples.
-    RightSamples,
 }
 
 /// Files that an experiment writes to each medium, beside the images in the usual forms and the large file.
@@ -152,17 +141,10 @@ impl Experiment {
         title: "",
         question: "",
         is_default: false,
-        group: None,
         trials: |_| 0,
         run: |_| Ok(Findings::default()),
         scratch: Scratch::Nothing,
     };
-
-    /// Returns the experiments of a group.
-    pub fn of_group(group: Group) -> impl Iterator<Item = &'static Self> {
-        let all = CATALOG.iter().copied();
-        all.filter(move |experiment| experiment.group == Some(group))
-    }
 }
 
 /// The results of an experiment.

@@ -1,4 +1,4 @@
-//! `forebay-lab characterize`, `formats` and `compare`.
+//! `forebay-lab characterize` and `compare`.
 
 use std::fs;
 use std::path::Path;
@@ -134,7 +134,8 @@ fn formats_are_compared_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
     let (medium, report) = (dir.path().join("medium"), dir.path().join("report"));
     let formats = |more: &[&str]| {
-        let mut args = vec!["formats", text(&medium), "--yes", "--files", "48"];
+        let mut args = vec!["characterize", text(&medium), "--yes", "--files", "48"];
+        args.extend(["--experiment", "E20,E21,E24", "--size", "4MiB"]);
         args.extend(["--batch-size", "16", "--run-time", "10ms", "--runs", "1"]);
         args.extend(more);
         run(args)
@@ -169,9 +170,6 @@ fn formats_are_compared_side_by_side() {
     formats(&["--files", "3"])
         .code(2)
         .explains("error: ", &["--files"]);
-    run(["formats", "s3://bucket/x", "--yes"])
-        .code(2)
-        .explains("error: ", &["s3://bucket/x", "directories"]);
 }
 
 #[test]

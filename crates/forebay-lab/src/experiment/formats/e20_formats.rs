@@ -2,7 +2,7 @@
 
 use crate::experiment::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
 use crate::experiment::lab::{Lab, Sample, Trial};
-use crate::experiment::{Experiment, Findings, Group, Scratch};
+use crate::experiment::{Experiment, Findings, Scratch};
 use crate::Result;
 use crate::report::{FigureClass, Plot, Scale, Series, series_name};
 
@@ -12,7 +12,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     question: "Which format gives a batch fastest?",
     trials: figures,
     run,
-    group: Some(Group::Formats),
     scratch: Scratch::Formats,
     ..Experiment::OTHER
 };

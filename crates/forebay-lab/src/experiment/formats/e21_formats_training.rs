@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::experiment::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
 use crate::experiment::lab::{Lab, Sample, Trial};
-use crate::experiment::{Experiment, Findings, Group, Scratch};
+use crate::experiment::{Experiment, Findings, Scratch};
 use crate::Result;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -13,7 +13,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     question: "How long does training wait for batches of each format?",
     trials: figures,
     run,
-    group: Some(Group::Formats),
     scratch: Scratch::Formats,
     ..Experiment::OTHER
 };

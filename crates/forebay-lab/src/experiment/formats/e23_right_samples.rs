@@ -2,7 +2,7 @@
 
 use crate::experiment::stored::{Differences, Samples};
 use crate::experiment::lab::{Cache, Lab, Sample, Trial};
-use crate::experiment::{Experiment, Findings, Group, Scratch};
+use crate::experiment::{Experiment, Findings, Scratch};
 use crate::Result;
 use crate::read::footprint;
 
@@ -13,7 +13,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     // Each trial is a whole epoch.
     trials: |options| crate::experiment::contestants::NAMES.iter().filter(|name| options.has_format(name)).count() * WORKERS.len(),
     run,
-    group: Some(Group::RightSamples),
     scratch: Scratch::Formats,
     ..Experiment::OTHER
 };

@@ -7,7 +7,7 @@ use crate::experiment::contestants::CACHES;
 use crate::experiment::feed::Feed;
 use crate::experiment::lab::{Lab, Sample, Trial};
 use crate::experiment::shuffle_quality::{SPREAD, spread};
-use crate::experiment::{Experiment, Findings, Group};
+use crate::experiment::{Experiment, Findings};
 use crate::Result;
 use crate::read::footprint;
 use crate::report::{FigureClass, Plot, Scale, Series, series_name};
@@ -18,7 +18,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     question: "What does reading chunks of neighbors bring, and what does it cost in shuffling?",
     trials: |_| CACHES.len() * (1 + CHUNKS.len()),
     run,
-    group: Some(Group::Formats),
     ..Experiment::OTHER
 };
 
