@@ -99,7 +99,7 @@ pub fn stream(
 /// Returns the bytes that a server read for a stream; 0 if it does not answer.
 pub fn bytes_read(stream: &Stream) -> u64 {
     let stats = stream.server_stats(Duration::from_secs(2));
-    stats.map_or(0, |stats| stats.bytes_read())
+    stats.map_or(0, |stats| stats.bytes_read)
 }
 
 /// Returns options for full batches, including padding, so that all batches have the same size.

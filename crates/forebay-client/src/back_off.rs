@@ -3,9 +3,9 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
+use crate::RemoteKind;
 use crate::error::{Error, Result};
 use crate::options::ClientOptions;
-use crate::remote::RemoteKind;
 
 /// Minimum and maximum wait between two rounds of attempts.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));

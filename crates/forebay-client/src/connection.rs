@@ -15,7 +15,6 @@ use forebay_wire::{
 
 use crate::error::{Error, Result};
 use crate::options::{ClientOptions, StreamOptions, Transport};
-use crate::remote::RemoteKind;
 use crate::resolver::Server;
 use crate::tls::{self, Trust};
 use crate::url::Url;
@@ -489,7 +488,7 @@ const MOST_WORDS: usize = 4096;
 
 /// Converts an error that the server sent; its text is untrusted.
 pub(crate) fn remote(server: &str, error: wire::Error) -> Error {
-    let kind = RemoteKind::new(error.kind());
+    let kind = error.kind();
     Error::Remote {
         server: server.to_owned(),
         kind,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use forebay_wire::Foreign;
 
-use crate::remote::RemoteKind;
+use crate::RemoteKind;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -22,9 +22,9 @@ use delivery::Delivery;
 use handover::Handover;
 use link::Link;
 
+use crate::RemoteStats;
 use crate::error::{Error, Result};
 use crate::options::Via;
-use crate::remote::RemoteStats;
 use crate::sequence::Place;
 
 pub(crate) use delivery::Item;

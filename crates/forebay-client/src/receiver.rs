@@ -8,13 +8,14 @@ use forebay_wire::batch::from_header;
 use forebay_wire::{FrameWriter, Message, wire};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::RemoteKind;
 use crate::back_off::{Failures, jittered};
 use crate::connection::{Connection, broken, remote};
 use crate::error::{Error, Result};
 use crate::migration::{self, Why};
 use crate::payload::{self, Unread};
 use crate::queue::{Queue, Received};
-use crate::remote::{RemoteKind, RemoteStats};
+use crate::remote::escaped;
 use crate::sequence::{Sequence, SequenceError};
 use crate::slots::Slots;
 use crate::stream_config::StreamConfig;
@@ -202,7 +203,7 @@ impl Receiver {
                     self.queue.send(&pong.into());
                 }
                 Message::Ping(_) => {}
-                Message::Stats(stats) => self.queue.answer_stats(RemoteStats::new(stats)),
+                Message::Stats(stats) => self.queue.answer_stats(escaped(stats)),
                 Message::Error(error) => return Err(remote(&server, error)),
                 other => {
                     let found = other.kind();

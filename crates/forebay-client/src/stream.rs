@@ -7,10 +7,10 @@ use forebay_batch::digest::{Digests, EpochDigest};
 use forebay_options::{LoaderOptions, StreamInfo};
 use forebay_wire::{Batch, BufferPool, Layout};
 
+use crate::RemoteStats;
 use crate::error::{Error, Result};
 use crate::options::Via;
 use crate::queue::{Item, Queue, ServerUse, StreamStats};
-use crate::remote::RemoteStats;
 use crate::sequence::Place;
 use crate::server_stream::ServerStream;
 

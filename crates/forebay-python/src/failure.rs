@@ -246,7 +246,10 @@ impl From<forebay_client::Error> for Failure {
             None => failure,
         };
         match &error {
-            Error::Remote { kind, .. } => failure.text("kind", kind.name()),
+            Error::Remote { kind, .. } => {
+                let name = kind.as_str_name().trim_start_matches("KIND_");
+                failure.text("kind", name.to_lowercase())
+            }
             Error::Busy { .. } => failure.text("kind", "busy"),
             _ => failure,
         }

@@ -440,7 +440,7 @@ impl<'a> Source<'a> {
         let stats = batches.server_stats(Duration::from_secs(2));
         server.shutdown();
         seen.delivered.set(Delivered {
-            bytes: stats.map_or(0, |stats| stats.bytes_read()),
+            bytes: stats.map_or(0, |stats| stats.bytes_read),
             fetched: replay::wire_bytes(&*storage, before),
         });
         took

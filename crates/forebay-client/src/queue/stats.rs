@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::remote::RemoteStats;
+use crate::RemoteStats;
 
 /// Counters of a stream on the client side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

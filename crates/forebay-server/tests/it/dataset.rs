@@ -111,10 +111,10 @@ fn batches_are_those_of_the_loader() {
             stream.seek(1, 10).unwrap();
             while same(loader.next_batch().unwrap(), stream.next_batch().unwrap()) {}
             let stats = stream.server_stats(support::LONG).unwrap();
-            let names: Vec<&str> = stats.stages().map(|stage| stage.name).collect();
+            let names: Vec<&str> = stats.stages.iter().map(|stage| &*stage.name).collect();
             assert_eq!(names.last(), Some(&"send"));
             assert!(
-                names.contains(&"decode") && stats.bytes_read() > 0,
+                names.contains(&"decode") && stats.bytes_read > 0,
                 "{stats:?}"
             );
         }
@@ -446,8 +446,8 @@ fn a_damaged_record_is_named_with_its_place() {
         .unwrap();
     while stream.next_batch().unwrap().is_some() {}
     let stats = stream.server_stats(support::LONG).unwrap();
-    assert!(stats.failed() > 0 && !stats.failures().is_empty());
-    for failure in stats.failures() {
+    assert!(stats.failed > 0 && !stats.failures.is_empty());
+    for failure in &stats.failures {
         assert!(
             failure.contains(name) && !failure.contains(place),
             "{failure}"

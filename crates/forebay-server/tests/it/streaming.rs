@@ -403,8 +403,8 @@ fn stats_come_while_a_stream_waits(transport: Transport) {
     let server = start(options(&log), source);
     let mut stream = connect(server.addr(), transport).open(epochs(1)).unwrap();
     let stats = stream.server_stats(LONG).unwrap();
-    assert_eq!((stats.batches(), stats.bytes_read()), (0, 42));
-    assert_eq!(stats.stages().last().unwrap().name, "send");
+    assert_eq!((stats.batches, stats.bytes_read), (0, 42));
+    assert_eq!(stats.stages.last().unwrap().name, "send");
     assert!(matches!(
         stream.poll_batch(Duration::from_millis(1)),
         Ok(Polled::Pending)

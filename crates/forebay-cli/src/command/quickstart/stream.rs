@@ -130,7 +130,7 @@ pub(super) fn one_epoch(
     drop(stream);
     server.shutdown();
     let stats = stats.unwrap_or_default();
-    figures.decoded = stats.decoded();
+    figures.decoded = stats.decoded;
     figures.stages = stages(&stats);
     let picture = picture.ok_or_else(|| Failure::new("the epoch had no batch"))?;
     write_contact_sheet(place, &dataset, &picture)?;
@@ -164,10 +164,11 @@ fn next_batch(stream: &mut Stream, interrupt: &Interrupt) -> Result<Option<Batch
 /// is the consumer of the loader.
 fn stages(stats: &RemoteStats) -> Vec<StageFigures> {
     stats
-        .stages()
+        .stages
+        .iter()
         .filter(|stage| stage.name != "trainer")
         .map(|stage| StageFigures {
-            name: stage.name.to_owned(),
+            name: stage.name.clone(),
             busy_s: stage.busy_s,
             starved_s: stage.starved_s,
             blocked_s: stage.blocked_s,

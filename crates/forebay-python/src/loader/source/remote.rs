@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, RemoteStats, Stream,
-    StreamOptions, StreamStats, Via,
+    CancelCheck, Client, ClientOptions, ClientTls, Interrupter, Notice, Stream, StreamOptions,
+    StreamStats, Via,
 };
 use forebay_loader::Options;
 use forebay_options::LoaderOptions;
@@ -247,8 +247,7 @@ impl Handle for Shared {
             blocked_s: 0.0,
             threads: 1,
         };
-        let server = interrupter.server_stats(STATS_PATIENCE);
-        let Some(mut server) = server.map(RemoteStats::into_message) else {
+        let Some(mut server) = interrupter.server_stats(STATS_PATIENCE) else {
             // The server is lost or does not answer, so only the counters of this client are known.
             return Counters {
                 wire: wire::Stats {
