@@ -22,7 +22,6 @@ use crate::observer::Event;
 use crate::session::{self, printable};
 use crate::shared::Shared;
 use crate::source::Failure;
-use crate::stats::Counters;
 use crate::wire_options;
 
 /// Size limit of messages before the handshake is complete.
@@ -190,7 +189,7 @@ fn handshake(
         return Err(refuse(Failure::new(Kind::Protocol, text)));
     }
     if !scope.has(&hello.dataset) {
-        Counters::add(&server.counters.unauthorized, 1);
+        server.counters.count(|stats| stats.unauthorized += 1);
         let text = format!(
             "the token is not for {:?}, but for {}",
             printable(&hello.dataset),
@@ -410,7 +409,7 @@ impl Progress {
             Message::StatsRequest(_) => send(link.stats_message().into()),
             Message::Close(_) => {
                 if self.leaving {
-                    Counters::add(&server.counters.handed_over, 1);
+                    server.counters.count(|stats| stats.handed_over += 1);
                 }
                 link.end(Ending::clean(match self.leaving {
                     true => "migrated to another server",

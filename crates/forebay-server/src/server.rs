@@ -292,7 +292,7 @@ impl Server {
                     Err(e) if is_passing(&e) => {}
                     // Out of file descriptors or memory: retry once clients leave.
                     Err(error) => {
-                        Counters::add(&shared.counters.accept_errors, 1);
+                        shared.counters.count(|stats| stats.accept_errors += 1);
                         shared.tell(&Event::AcceptFailed {
                             error: &error,
                             retry_in: back_off,

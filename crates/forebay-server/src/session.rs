@@ -19,7 +19,7 @@ use crate::previews::PreviewSampler;
 use crate::shared::Shared;
 use crate::snapshot::LiveStream;
 use crate::source::{BatchSource, Failure, StreamRequest, StreamSource};
-use crate::stats::{Counters, ServerStreamStats};
+use crate::stats::ServerStreamStats;
 use crate::wire_options;
 
 /// Maximum number of shared-memory slots per stream: those that the loader fills ahead, those in
@@ -143,7 +143,7 @@ impl<'a> Session<'a> {
         let info = stream.info();
         check_stream(&info, max_batch_bytes).map_err(End::Failure)?;
         link.watch(stream.monitor());
-        Counters::add(&server.counters.streams, 1);
+        server.counters.count(|stats| stats.streams += 1);
         server.tell(&Event::Opened {
             connection: link.id,
             dataset,
@@ -283,10 +283,11 @@ impl<'a> Session<'a> {
         self.stats.sending += began.elapsed();
         self.link
             .at_step(step(self.per_epoch, batch.epoch, batch.step + 1));
-        let counters = &self.server.counters;
-        Counters::add(&counters.batches, 1);
-        Counters::add(&counters.images, images);
-        Counters::add(&counters.payload_bytes, payload_bytes);
+        self.server.counters.count(|stats| {
+            stats.batches += 1;
+            stats.images += images;
+            stats.payload_bytes += payload_bytes;
+        });
         Ok(())
     }
 }

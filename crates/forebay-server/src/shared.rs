@@ -227,7 +227,7 @@ impl Shared {
         let (scope, change) = self.access.admit(token);
         self.tell_of(change);
         scope.map_err(|refused| {
-            Counters::add(&self.counters.unauthorized, 1);
+            self.counters.count(|stats| stats.unauthorized += 1);
             refused.words()
         })
     }

@@ -1,6 +1,6 @@
 //! Counters of sent batches and of time spent.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_wire::wire;
@@ -64,39 +64,20 @@ pub struct ServerStats {
     pub payload_bytes: u64,
 }
 
+/// Counters over all connections, without the number of those that are open.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) accepted: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) unauthorized: AtomicU64,
-    pub(crate) accept_errors: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) handed_over: AtomicU64,
-    pub(crate) streams: AtomicU64,
-    pub(crate) batches: AtomicU64,
-    pub(crate) images: AtomicU64,
-    pub(crate) payload_bytes: AtomicU64,
-}
+pub(crate) struct Counters(Mutex<ServerStats>);
 
 impl Counters {
-    pub(crate) fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
+    pub(crate) fn count(&self, change: impl FnOnce(&mut ServerStats)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn snapshot(&self, connections: usize) -> ServerStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counted = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         ServerStats {
             connections: connections as u64,
-            accepted: get(&self.accepted),
-            refused: get(&self.refused),
-            unauthorized: get(&self.unauthorized),
-            accept_errors: get(&self.accept_errors),
-            failed: get(&self.failed),
-            handed_over: get(&self.handed_over),
-            streams: get(&self.streams),
-            batches: get(&self.batches),
-            images: get(&self.images),
-            payload_bytes: get(&self.payload_bytes),
+            ..counted
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::link::{Ending, Link, Stop};
 use crate::observer::Event;
 use crate::origin::origin;
 use crate::shared::{Shared, lock};
-use crate::stats::Counters;
 
 /// Fraction of the drain timeout during which clients are served while they migrate to other
 /// servers.
@@ -72,7 +71,7 @@ impl Shared {
             .name(format!("forebay-conn-{id}"))
             .stack_size(LISTEN_STACK);
         if let Err(why) = refused {
-            Counters::add(&self.counters.refused, 1);
+            self.counters.count(|stats| stats.refused += 1);
             if self.connections.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
                 self.connections.refusals.fetch_sub(1, Ordering::Relaxed);
                 return;
@@ -86,7 +85,7 @@ impl Shared {
             }
             return;
         }
-        Counters::add(&self.counters.accepted, 1);
+        self.counters.count(|stats| stats.accepted += 1);
         let served = Arc::clone(&link);
         let spawned = builder.spawn_scoped(scope, move || {
             let ending = catch_unwind(AssertUnwindSafe(|| connection::serve(self, &served)))
@@ -138,7 +137,7 @@ impl Shared {
 
     fn forget(&self, link: &Link, ending: &Ending) {
         if !ending.clean {
-            Counters::add(&self.counters.failed, 1);
+            self.counters.count(|stats| stats.failed += 1);
         }
         self.tell(&Event::Closed {
             connection: link.id,
