@@ -7,6 +7,7 @@ mod consumers;
 mod contestants;
 mod data;
 mod feed;
+mod input;
 mod lab;
 mod mini_app;
 mod once;

@@ -1,17 +1,13 @@
 //! Images per second by the number of threads, with and without decoding.
 
-use forebay_image::{EvalTransform, Transform};
-use forebay_shard::Split;
-
-use super::data::{MediumData, image_files};
-use super::feed::{Fed, Feed};
+use super::data::MediumData;
+use super::input::{Input, Reading};
 use super::lab::{Cache, Lab, Sample, Trial};
-use super::mini_app::{MiniApp, SIDE};
+use super::mini_app::SIDE;
 use super::stores::{Shards, StoreData};
 use super::{CharacterizeOptions, Findings};
 use crate::Result;
 use crate::cold::Footprint;
-use crate::read::footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
 
 /// The form in which images are stored.
@@ -104,34 +100,15 @@ fn trial<'t>(
     threads: usize,
     decode: bool,
 ) -> Result<Trial<'t>> {
-    let (limit, batch_size) = (lab.options.limit, lab.options.batch_size);
-    let name = named(source, threads);
-    let split = match source {
-        Source::Files => {
-            let files = medium.images()?;
-            let footprint = image_files(&files);
-            let run = move || {
-                let app = MiniApp {
-                    threads,
-                    decode,
-                    ..MiniApp::new(&files, batch_size, limit)
-                };
-                let ran = app.run()?;
-                Ok(per_second(ran.images, ran.bytes, ran.read, ran.seconds))
-            };
-            return Ok(
-                Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied)
-            );
-        }
-        Source::TfRecord => medium.tfrecord()?,
-        Source::Indexed => medium.indexed()?,
+    let input = match source {
+        Source::Files => Input::Files(medium.images()?),
+        Source::TfRecord => Input::Records(medium.tfrecord()?),
+        Source::Indexed => Input::Records(medium.indexed()?),
     };
-    let footprint = footprint(&split);
-    let run = move || {
-        let fed = feed(lab, &split, threads, decode)?;
-        Ok(per_second(fed.images, fed.bytes, fed.read, fed.seconds))
-    };
-    Ok(Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied))
+    let footprint = input.footprint();
+    let run = move || read(lab, &input, threads, decode);
+    let trial = Trial::new(&medium.name, named(source, threads), "images/s", run);
+    Ok(trial.reading(footprint, Cache::Emptied))
 }
 
 /// Returns a trial that reads shards in a store, which each run opens again.
@@ -148,9 +125,9 @@ fn of_store<'t>(
     };
     let run = move || {
         let (split, storage) = store.open(shards, lab.source()?)?;
-        let fed = feed(lab, &split, threads, decode)?;
+        let sample = read(lab, &Input::Records(split), threads, decode)?;
         let fetched = storage.stats().map(|stats| stats.fetched_bytes);
-        Ok(per_second(fed.images, fed.bytes, fed.read, fed.seconds).fetching(fetched))
+        Ok(sample.fetching(fetched))
     };
     let trial = Trial::new(&store.name, named(source, threads), "images/s", run);
     trial.reading(Footprint::Store, Cache::Emptied)
@@ -164,24 +141,18 @@ fn named(source: Source, threads: usize) -> String {
     )
 }
 
-/// Runs the loader with a consumer that takes no time.
-fn feed(lab: &Lab<'_>, split: &Split, threads: usize, decode: bool) -> Result<Fed> {
-    let transform = match decode {
-        true => Transform::Eval(EvalTransform::new(SIDE, SIDE)),
-        false => Transform::KeepEncoded,
-    };
-    let options = lab.options;
-    let feed = Feed {
+/// Reads images for a consumer that takes no time.
+fn read(lab: &Lab<'_>, input: &Input, threads: usize, decode: bool) -> Result<Sample> {
+    let how = Reading {
         threads,
-        ..Feed::new(split, transform, options.batch_size, options.limit)
+        ranks: 1,
+        decode,
+        steps: None,
     };
-    feed.run()
-}
-
-fn per_second(images: u64, bytes: u64, read: u64, seconds: f64) -> Sample {
-    Sample::new(
-        images as f64 / seconds,
-        read,
-        [("MB/s", bytes as f64 / 1e6 / seconds)],
-    )
+    let ran = input.run(lab.options, &how)?;
+    Ok(Sample::new(
+        ran.images as f64 / ran.seconds,
+        ran.read,
+        [("MB/s", ran.bytes as f64 / 1e6 / ran.seconds)],
+    ))
 }

@@ -1,14 +1,10 @@
 //! E16: image files and records with one to several consumers.
 
-use forebay_image::{EvalTransform, Transform};
-
-use crate::experiment::data::image_files;
-use crate::experiment::feed::Feed;
+use crate::experiment::input::{Delivery, Input, Reading};
 use crate::experiment::lab::{Cache, Lab, Sample, Trial};
-use crate::experiment::mini_app::{MiniApp, SIDE};
+use crate::experiment::mini_app::SIDE;
 use crate::experiment::{Experiment, Findings};
 use crate::Result;
-use crate::read::footprint;
 use crate::report::{FigureClass, Plot, Scale, Series};
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -21,54 +17,24 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 const FORMATS: [&str; 3] = ["image files", "TFRecords, Forebay's loader", "indexed shards, Forebay's loader"];
-/// Batches that are prefetched for each consumer, as torch's DataLoader does for each worker.
-const AHEAD: u64 = 2;
-
 fn run(lab: &Lab<'_>) -> Result<Findings> {
     let (options, threads) = (lab.options, lab.most_threads());
-    let (batch, limit) = (options.batch_size, options.limit);
-    let steps = options.consumer.steps(batch);
     let mut trials = Vec::new();
     for medium in &lab.media {
-        for format in FORMATS {
+        let inputs = [Input::Files(medium.images()?), Input::Records(medium.tfrecord()?), Input::Records(medium.indexed()?)];
+        for (format, input) in FORMATS.into_iter().zip(inputs) {
             for &ranks in &options.ranks {
                 let noun = if ranks == 1 { "consumer" } else { "consumers" };
-                let name = format!("{format}, {ranks} {noun}");
-                let steps = steps.clone();
-                let trial = if format == FORMATS[0] {
-                    let files = medium.images()?;
-                    let footprint = image_files(&files);
-                    let run = move || {
-                        let app = MiniApp {
-                            threads,
-                            prefetch: AHEAD * ranks,
-                            steps: steps.clone(),
-                            ranks,
-                            ..MiniApp::new(&files, batch, limit)
-                        };
-                        let ran = app.run()?;
-                        Ok(sample(ran.images, ran.seconds, ran.waited(), ran.bytes, ran.read))
-                    };
-                    Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied)
-                } else {
-                    let split = match format == FORMATS[1] {
-                        true => medium.tfrecord()?,
-                        false => medium.indexed()?,
-                    };
-                    let footprint = footprint(&split);
-                    let run = move || {
-                        let feed = Feed {
-                            threads,
-                            ranks,
-                            steps: steps.clone(),
-                            ..Feed::new(&split, Transform::Eval(EvalTransform::new(SIDE, SIDE)), batch, limit)
-                        };
-                        let fed = feed.run()?;
-                        Ok(sample(fed.images, fed.seconds, fed.waited, fed.bytes, fed.read))
-                    };
-                    Trial::new(&medium.name, name, "images/s", run).reading(footprint, Cache::Emptied)
+                let (footprint, input) = (input.footprint(), input.clone());
+                let how = Reading {
+                    threads,
+                    ranks,
+                    decode: true,
+                    steps: Some(options.consumer.steps(options.batch_size)),
                 };
-                trials.push(trial.standing_in());
+                let run = move || Ok(sample(&input.run(options, &how)?));
+                let trial = Trial::new(&medium.name, format!("{format}, {ranks} {noun}"), "images/s", run);
+                trials.push(trial.reading(footprint, Cache::Emptied).standing_in());
             }
         }
     }
@@ -93,10 +59,10 @@ fn run(lab: &Lab<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-fn sample(images: u64, seconds: f64, waited: f64, bytes: u64, read: u64) -> Sample {
+fn sample(ran: &Delivery) -> Sample {
     let more = [
-        ("MB/s", bytes as f64 / 1e6 / seconds),
-        ("% of time waiting", 100.0 * waited / seconds),
+        ("MB/s", ran.bytes as f64 / 1e6 / ran.seconds),
+        ("% of time waiting", 100.0 * ran.waited / ran.seconds),
     ];
-    Sample::new(images as f64 / seconds, read, more)
+    Sample::new(ran.images as f64 / ran.seconds, ran.read, more)
 }

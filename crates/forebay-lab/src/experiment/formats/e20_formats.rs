@@ -1,6 +1,7 @@
 //! E20: which format gives a batch fastest, without training.
 
-use crate::experiment::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
+use crate::experiment::contestants::{CACHES, WORKERS, contestants, figures, name};
+use crate::experiment::input::Delivery;
 use crate::experiment::lab::{Lab, Sample, Trial};
 use crate::experiment::{Experiment, Findings, Scratch};
 use crate::Result;

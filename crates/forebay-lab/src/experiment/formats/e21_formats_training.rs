@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::experiment::contestants::{CACHES, Delivery, WORKERS, contestants, figures, name};
+use crate::experiment::contestants::{CACHES, WORKERS, contestants, figures, name};
+use crate::experiment::input::Delivery;
 use crate::experiment::lab::{Lab, Sample, Trial};
 use crate::experiment::{Experiment, Findings, Scratch};
 use crate::Result;
