@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_pack::{UploadOptions, Uploaded};
 use forebay_staging::STAGING_VARIABLE;
-use serde::Serialize;
 
 use crate::quantity::{self, parse_size};
 
@@ -32,22 +31,6 @@ impl StagingArgs {
             options.staging_dir.clone_from(&self.staging);
         }
         options.staging_bytes = self.staging_bytes;
-    }
-}
-
-/// The uploads, for a JSON summary.
-#[derive(Debug, Serialize)]
-pub(crate) struct UploadedEvent {
-    files: u64,
-    bytes: u64,
-}
-
-impl From<&Uploaded> for UploadedEvent {
-    fn from(uploaded: &Uploaded) -> Self {
-        Self {
-            files: uploaded.files,
-            bytes: uploaded.bytes,
-        }
     }
 }
 

@@ -17,7 +17,6 @@ use forebay_pack::{
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, StoreOptions};
-use serde::Serialize;
 
 use self::summary::Verb;
 use super::foreign_args::ForeignArgs;
@@ -37,6 +36,7 @@ use crate::progress::Bar;
 use crate::quantity::parse_size;
 use crate::staging_args::StagingArgs;
 use crate::store_args::StoreArgs;
+use serde_json::json;
 
 /// Convert a dataset to another format, number of shards or encoding of images
 #[derive(Debug, ClapArgs)]
@@ -322,22 +322,10 @@ impl<'a> Watch<'a> {
     }
 }
 
-#[derive(Serialize)]
-struct Shard<'a> {
-    name: &'a str,
-    records: u64,
-    bytes: u64,
-    resumed: bool,
-}
-
 impl Observer for Watch<'_> {
     fn stage(&self, stage: Stage) {
-        #[derive(Serialize)]
-        struct Progress {
-            stage: &'static str,
-        }
         let stage = stage.name();
-        self.console.event("progress", &Progress { stage });
+        self.console.event("progress", &json!({"stage": stage}));
     }
 
     fn advanced(&self, records: u64, bytes: u64) {
@@ -352,12 +340,12 @@ impl Observer for Watch<'_> {
     fn shard_done(&self, shard: &ShardDone) {
         self.console.event(
             "shard",
-            &Shard {
-                name: &shard.name,
-                records: shard.records,
-                bytes: shard.bytes,
-                resumed: shard.resumed,
-            },
+            &json!({
+                "name": &shard.name,
+                "records": shard.records,
+                "bytes": shard.bytes,
+                "resumed": shard.resumed,
+            }),
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The summary that `convert` and `index` print.
 
 use forebay_pack::{Account, ConvertSummary};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::account;
 use crate::command::images::fast_in_words;
@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::input::show;
 use crate::paint::printable;
 use crate::quantity;
-use crate::staging_args::{self, UploadedEvent};
+use crate::staging_args;
 
 /// The verb of the summary: `convert` or `index` did the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,66 +113,38 @@ fn text(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), con
     console.line(format!("  fingerprint {}", summary.fingerprint));
 }
 
-#[derive(Serialize)]
-struct Event<'a> {
-    command: &'static str,
-    exit_code: i32,
-    root: String,
-    fingerprint: &'a str,
-    records: u64,
-    shards: u64,
-    source_bytes: u64,
-    shard_bytes: u64,
-    seek_point_images: u64,
-    seek_point_bytes: u64,
-    progressive_changed: u64,
-    progressive_left: u64,
-    fast_images: u64,
-    fast_left: u64,
-    skipped: u64,
-    account: Option<&'a Account>,
-    warnings: &'a [String],
-    unread_files: u64,
-    changed_keys: u64,
-    notes: &'a [String],
-    already_complete: bool,
-    resumed_shards: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uploaded: Option<UploadedEvent>,
-    seconds: f64,
-}
-
 fn event(summary: &ConvertSummary, verb: Verb, (records, shards): (u64, u64), console: &Console) {
-    console.event(
-        "summary",
-        &Event {
-            command: match verb {
-                Verb::Converted => "convert",
-                Verb::Indexed => "index",
-            },
-            exit_code: account::outcome(summary.account.as_ref()).exit_code(),
-            root: summary.root.display().to_string(),
-            fingerprint: &summary.fingerprint,
-            records,
-            shards,
-            source_bytes: summary.source_bytes,
-            shard_bytes: summary.splits.iter().map(|split| split.bytes).sum(),
-            seek_point_images: summary.seek_points.images,
-            seek_point_bytes: summary.seek_points.bytes,
-            progressive_changed: summary.progressive.changed,
-            progressive_left: summary.progressive.left,
-            fast_images: summary.fast.images,
-            fast_left: summary.fast.left,
-            skipped: summary.account.as_ref().map_or(0, Account::left_out_count),
-            unread_files: summary.unread_files,
-            account: summary.account.as_ref(),
-            warnings: &summary.warnings,
-            changed_keys: summary.changed_keys,
-            notes: &summary.notes,
-            already_complete: summary.already_complete,
-            resumed_shards: summary.resumed_shards,
-            uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),
-            seconds: summary.time.as_secs_f64(),
-        },
-    );
+    let command = match verb {
+        Verb::Converted => "convert",
+        Verb::Indexed => "index",
+    };
+    let mut event = json!({
+        "command": command,
+        "exit_code": account::outcome(summary.account.as_ref()).exit_code(),
+        "root": summary.root.display().to_string(),
+        "fingerprint": summary.fingerprint,
+        "records": records,
+        "shards": shards,
+        "source_bytes": summary.source_bytes,
+        "shard_bytes": summary.splits.iter().map(|split| split.bytes).sum::<u64>(),
+        "seek_point_images": summary.seek_points.images,
+        "seek_point_bytes": summary.seek_points.bytes,
+        "progressive_changed": summary.progressive.changed,
+        "progressive_left": summary.progressive.left,
+        "fast_images": summary.fast.images,
+        "fast_left": summary.fast.left,
+        "skipped": summary.account.as_ref().map_or(0, Account::left_out_count),
+        "unread_files": summary.unread_files,
+        "account": summary.account,
+        "warnings": summary.warnings,
+        "changed_keys": summary.changed_keys,
+        "notes": summary.notes,
+        "already_complete": summary.already_complete,
+        "resumed_shards": summary.resumed_shards,
+        "seconds": summary.time.as_secs_f64(),
+    });
+    if let Some(uploaded) = &summary.uploaded {
+        event["uploaded"] = json!({"files": uploaded.files, "bytes": uploaded.bytes});
+    }
+    console.event("summary", &event);
 }

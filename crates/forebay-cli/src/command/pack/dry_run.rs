@@ -2,11 +2,12 @@
 
 use forebay_pack::{Cancel, Finding, PackOptions, Prepared, ProbeSample, SourceProbe, prepare};
 use serde::Serialize;
+use serde_json::json;
 
 use super::Watch;
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
-use crate::histogram::{Bucket, Histogram};
+use crate::histogram::Histogram;
 use crate::input::show as show_path;
 use crate::paint::{printable, printable_bytes};
 use crate::quantity;
@@ -30,30 +31,6 @@ struct PlannedShard {
     records: u64,
     /// Estimated size: framing and features are estimated, and compression is not considered.
     bytes: u64,
-}
-
-#[derive(Serialize)]
-struct SplitEvent {
-    name: String,
-    files: u64,
-    bytes: u64,
-    classes: usize,
-    sizes: Vec<Bucket>,
-}
-
-#[derive(Serialize)]
-struct SummaryEvent {
-    command: &'static str,
-    dry_run: bool,
-    exit_code: i32,
-    records: u64,
-    image_bytes: u64,
-    shard_bytes: u64,
-    shards: u64,
-    classes: usize,
-    odd_files: usize,
-    warnings: Vec<String>,
-    census_seconds: f64,
 }
 
 pub(super) fn show(
@@ -100,19 +77,19 @@ pub(super) fn show(
     );
     console.event(
         "summary",
-        &SummaryEvent {
-            command: "pack",
-            dry_run: true,
-            exit_code: 0,
-            records: prepared.census().files(),
-            image_bytes: prepared.census().bytes(),
-            shard_bytes: prepared.plan().bytes(),
-            shards: prepared.plan().shard_count(),
-            classes: prepared.census().classes().len(),
-            odd_files: findings.len(),
-            warnings: prepared.census().warnings().to_vec(),
-            census_seconds: prepared.census_time().as_secs_f64(),
-        },
+        &json!({
+            "command": "pack",
+            "dry_run": true,
+            "exit_code": 0,
+            "records": prepared.census().files(),
+            "image_bytes": prepared.census().bytes(),
+            "shard_bytes": prepared.plan().bytes(),
+            "shards": prepared.plan().shard_count(),
+            "classes": prepared.census().classes().len(),
+            "odd_files": findings.len(),
+            "warnings": prepared.census().warnings().to_vec(),
+            "census_seconds": prepared.census_time().as_secs_f64(),
+        }),
     );
     Ok(Outcome::Done)
 }
@@ -273,13 +250,13 @@ fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {
         ]);
         console.event(
             "census",
-            &SplitEvent {
-                name: split.name().to_owned(),
-                files: split.len(),
-                bytes: split.bytes(),
-                classes: counts.len(),
-                sizes: split_sizes.buckets(),
-            },
+            &json!({
+                "name": split.name().to_owned(),
+                "files": split.len(),
+                "bytes": split.bytes(),
+                "classes": counts.len(),
+                "sizes": split_sizes.buckets(),
+            }),
         );
     }
     for line in table.lines(console.paint()) {

@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 use forebay_pack::{ConversionPlan, Part, PartSummary, Prepared};
 use forebay_store::Location;
-use serde::Serialize;
+use serde_json::json;
 
 use super::summary::{print_skipped, time};
 use crate::console::Console;
@@ -88,46 +88,28 @@ pub(in crate::command) fn print(summary: &PartSummary, verb: Verb, console: &Con
             }
         });
     }
-    #[derive(Serialize)]
-    struct Event {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        part: String,
-        shards: u64,
-        all_shards: u64,
-        records: u64,
-        shard_bytes: u64,
-        skipped: u64,
-        already_complete: bool,
-        resumed_shards: u64,
-        packed_files: u64,
-        packed_bytes: u64,
-        census_seconds: f64,
-        write_seconds: f64,
-    }
     console.event(
         "summary",
-        &Event {
-            command: match verb {
+        &json!({
+            "command": match verb {
                 Verb::Pack => "pack",
                 Verb::Convert => "convert",
             },
-            exit_code: 0,
-            root: summary.root.display().to_string(),
-            part: part.to_string(),
-            shards: summary.shards,
-            all_shards: summary.all_shards,
-            records: summary.records,
-            shard_bytes: summary.shard_bytes,
-            skipped: summary.skipped(),
-            already_complete: summary.already_complete,
-            resumed_shards: summary.resumed_shards,
-            packed_files: summary.packed_files,
-            packed_bytes: summary.packed_bytes,
-            census_seconds: summary.census_time.as_secs_f64(),
-            write_seconds: summary.write_time.as_secs_f64(),
-        },
+            "exit_code": 0,
+            "root": summary.root.display().to_string(),
+            "part": part.to_string(),
+            "shards": summary.shards,
+            "all_shards": summary.all_shards,
+            "records": summary.records,
+            "shard_bytes": summary.shard_bytes,
+            "skipped": summary.skipped(),
+            "already_complete": summary.already_complete,
+            "resumed_shards": summary.resumed_shards,
+            "packed_files": summary.packed_files,
+            "packed_bytes": summary.packed_bytes,
+            "census_seconds": summary.census_time.as_secs_f64(),
+            "write_seconds": summary.write_time.as_secs_f64(),
+        }),
     );
 }
 
@@ -149,31 +131,19 @@ pub(super) fn print_plan(prepared: &Prepared, was_there: bool, console: &Console
         quantity::counted(plan.shard_count(), "shard", "shards"),
         show(prepared.destination()),
     ));
-    #[derive(Serialize)]
-    struct Event<'a> {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        plan: &'a str,
-        was_there: bool,
-        files: u64,
-        bytes: u64,
-        shards: u64,
-        census_seconds: f64,
-    }
     console.event(
         "summary",
-        &Event {
-            command: "pack",
-            exit_code: 0,
-            root: prepared.destination().display().to_string(),
-            plan: plan.digest(),
-            was_there,
-            files: census.files(),
-            bytes: census.bytes(),
-            shards: plan.shard_count(),
-            census_seconds: prepared.census_time().as_secs_f64(),
-        },
+        &json!({
+            "command": "pack",
+            "exit_code": 0,
+            "root": prepared.destination().display().to_string(),
+            "plan": plan.digest(),
+            "was_there": was_there,
+            "files": census.files(),
+            "bytes": census.bytes(),
+            "shards": plan.shard_count(),
+            "census_seconds": prepared.census_time().as_secs_f64(),
+        }),
     );
 }
 
@@ -190,24 +160,15 @@ pub(in crate::command) fn print_conversion(
     };
     let shards = quantity::counted(plan.shards, "shard", "shards");
     console.line(format!("{done}: {shards} for {dst}"));
-    #[derive(Serialize)]
-    struct Event {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        was_there: bool,
-        shards: u64,
-        bytes: u64,
-    }
     console.event(
         "summary",
-        &Event {
-            command: "convert",
-            exit_code: 0,
-            root: dst,
-            was_there: plan.was_there,
-            shards: plan.shards,
-            bytes: plan.bytes,
-        },
+        &json!({
+            "command": "convert",
+            "exit_code": 0,
+            "root": dst,
+            "was_there": plan.was_there,
+            "shards": plan.shards,
+            "bytes": plan.bytes,
+        }),
     );
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_pack::{Account, Action, Finding, Summary};
-use serde::Serialize;
+use forebay_pack::{Action, Finding, Summary};
+use serde_json::json;
 
 use crate::account;
 use crate::command::images::fast_in_words;
@@ -13,7 +13,7 @@ use crate::failure::Outcome;
 use crate::input::{MANIFEST, show};
 use crate::paint::printable;
 use crate::quantity;
-use crate::staging_args::{self, UploadedEvent};
+use crate::staging_args;
 use crate::table::{Align, Table};
 
 /// A summary of a pack to print.
@@ -21,53 +21,6 @@ pub(crate) struct Packed<'a> {
     summary: &'a Summary,
     /// Whether the dataset was published from parts by `--finish`.
     joined: bool,
-}
-
-#[derive(Serialize)]
-struct Event<'a> {
-    command: &'static str,
-    exit_code: i32,
-    root: String,
-    fingerprint: &'a str,
-    splits: Vec<SplitEvent<'a>>,
-    records: u64,
-    classes: u64,
-    image_bytes: u64,
-    shard_bytes: u64,
-    seek_point_images: u64,
-    seek_point_bytes: u64,
-    progressive_changed: u64,
-    progressive_left: u64,
-    fast_images: u64,
-    fast_left: u64,
-    skipped: u64,
-    account: Option<&'a Account>,
-    findings: Vec<FindingCount>,
-    report: Option<String>,
-    warnings: &'a [String],
-    already_complete: bool,
-    resumed_shards: u64,
-    packed_files: u64,
-    packed_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uploaded: Option<UploadedEvent>,
-    census_seconds: f64,
-    write_seconds: f64,
-}
-
-#[derive(Serialize)]
-struct SplitEvent<'a> {
-    name: &'a str,
-    records: u64,
-    shards: u64,
-    bytes: u64,
-}
-
-#[derive(Serialize)]
-struct FindingCount {
-    action: Action,
-    reason: forebay_pack::Reason,
-    files: u64,
 }
 
 impl<'a> Packed<'a> {
@@ -228,58 +181,49 @@ impl<'a> Packed<'a> {
 
     fn event(&self, console: &Console) {
         let summary = self.summary;
-        console.event(
-            "summary",
-            &Event {
-                command: "pack",
-                exit_code: self.outcome().exit_code(),
-                root: summary.root.display().to_string(),
-                fingerprint: &summary.fingerprint,
-                splits: summary
-                    .splits
-                    .iter()
-                    .map(|split| SplitEvent {
-                        name: &split.name,
-                        records: split.records,
-                        shards: split.shards,
-                        bytes: split.bytes,
-                    })
-                    .collect(),
-                records: summary.records(),
-                classes: summary.classes,
-                image_bytes: summary.image_bytes,
-                shard_bytes: summary.shard_bytes(),
-                seek_point_images: summary.seek_points.images,
-                seek_point_bytes: summary.seek_points.bytes,
-                progressive_changed: summary.progressive.changed,
-                progressive_left: summary.progressive.left,
-                fast_images: summary.fast.images,
-                fast_left: summary.fast.left,
-                skipped: summary.skipped(),
-                account: summary.account.as_ref(),
-                findings: summary
-                    .findings
-                    .iter()
-                    .map(|((action, reason), files)| FindingCount {
-                        action: *action,
-                        reason: *reason,
-                        files: *files,
-                    })
-                    .collect(),
-                report: summary
-                    .report
-                    .as_ref()
-                    .map(|path| path.display().to_string()),
-                warnings: &summary.warnings,
-                already_complete: summary.already_complete,
-                resumed_shards: summary.resumed_shards,
-                packed_files: summary.packed_files,
-                packed_bytes: summary.packed_bytes,
-                uploaded: summary.uploaded.as_ref().map(UploadedEvent::from),
-                census_seconds: summary.census_time.as_secs_f64(),
-                write_seconds: summary.write_time.as_secs_f64(),
-            },
+        let splits = summary.splits.iter().map(|split| {
+            json!({
+                "name": split.name,
+                "records": split.records,
+                "shards": split.shards,
+                "bytes": split.bytes,
+            })
+        });
+        let findings = summary.findings.iter().map(
+            |((action, reason), files)| json!({"action": action, "reason": reason, "files": files}),
         );
+        let mut event = json!({
+            "command": "pack",
+            "exit_code": self.outcome().exit_code(),
+            "root": summary.root.display().to_string(),
+            "fingerprint": summary.fingerprint,
+            "splits": splits.collect::<Vec<_>>(),
+            "records": summary.records(),
+            "classes": summary.classes,
+            "image_bytes": summary.image_bytes,
+            "shard_bytes": summary.shard_bytes(),
+            "seek_point_images": summary.seek_points.images,
+            "seek_point_bytes": summary.seek_points.bytes,
+            "progressive_changed": summary.progressive.changed,
+            "progressive_left": summary.progressive.left,
+            "fast_images": summary.fast.images,
+            "fast_left": summary.fast.left,
+            "skipped": summary.skipped(),
+            "account": summary.account,
+            "findings": findings.collect::<Vec<_>>(),
+            "report": summary.report.as_ref().map(|path| path.display().to_string()),
+            "warnings": summary.warnings,
+            "already_complete": summary.already_complete,
+            "resumed_shards": summary.resumed_shards,
+            "packed_files": summary.packed_files,
+            "packed_bytes": summary.packed_bytes,
+            "census_seconds": summary.census_time.as_secs_f64(),
+            "write_seconds": summary.write_time.as_secs_f64(),
+        });
+        if let Some(uploaded) = &summary.uploaded {
+            event["uploaded"] = json!({"files": uploaded.files, "bytes": uploaded.bytes});
+        }
+        console.event("summary", &event);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use forebay_pack::{Action, Census, Finding, Observer, Plan, ShardDone, Stage, Uploaded};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::paint::printable;
@@ -32,21 +32,6 @@ struct View {
     archive: Option<(u64, u64)>,
     /// Progress of the upload; `None` without an upload.
     uploaded: Option<Uploaded>,
-}
-
-#[derive(Serialize)]
-struct Progress {
-    stage: &'static str,
-    files: u64,
-    bytes: u64,
-    total_files: Option<u64>,
-    total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    archive_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    archive_total_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uploaded_bytes: Option<u64>,
 }
 
 impl<'a> Watch<'a> {
@@ -96,19 +81,21 @@ impl<'a> Watch<'a> {
             if due && self.tells && self.console.is_json() {
                 view.last_event = Some(Instant::now());
                 let known = |total: u64| (view.total_files > 0).then_some(total);
-                self.console.event(
-                    "progress",
-                    &Progress {
-                        stage: view.stage,
-                        files,
-                        bytes,
-                        total_files: known(view.total_files),
-                        total_bytes: known(view.total_bytes),
-                        archive_bytes: view.archive.map(|(done, _)| done),
-                        archive_total_bytes: view.archive.map(|(_, len)| len),
-                        uploaded_bytes: view.uploaded.as_ref().map(|uploaded| uploaded.bytes),
-                    },
-                );
+                let mut event = json!({
+                    "stage": view.stage,
+                    "files": files,
+                    "bytes": bytes,
+                    "total_files": known(view.total_files),
+                    "total_bytes": known(view.total_bytes),
+                });
+                if let Some((done, len)) = view.archive {
+                    event["archive_bytes"] = json!(done);
+                    event["archive_total_bytes"] = json!(len);
+                }
+                if let Some(uploaded) = &view.uploaded {
+                    event["uploaded_bytes"] = json!(uploaded.bytes);
+                }
+                self.console.event("progress", &event);
             }
         }
     }
@@ -227,21 +214,14 @@ impl Observer for Watch<'_> {
         if !self.tells {
             return;
         }
-        #[derive(Serialize)]
-        struct Event<'a> {
-            name: &'a str,
-            records: u64,
-            bytes: u64,
-            resumed: bool,
-        }
         self.console.event(
             "shard",
-            &Event {
-                name: &shard.name,
-                records: shard.records,
-                bytes: shard.bytes,
-                resumed: shard.resumed,
-            },
+            &json!({
+                "name": &shard.name,
+                "records": shard.records,
+                "bytes": shard.bytes,
+                "resumed": shard.resumed,
+            }),
         );
         self.console.detail(format!(
             "{} {}: {}, {}",
