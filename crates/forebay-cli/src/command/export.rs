@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 use forebay_cache::ReadOptions;
 use forebay_pack::{Cancel, ExportOptions, ExportSummary, Observer, SkippedRecord, export};
 use forebay_store::Location;
-use serde::Serialize;
+use serde_json::json;
 
 use super::checkpoint::{self, AreaArgs};
 use crate::console::Console;
@@ -157,18 +157,6 @@ fn print(summary: &ExportSummary, elapsed: Duration, console: &Console) {
         ));
     }
 
-    #[derive(Serialize)]
-    struct Event {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        files: u64,
-        bytes: u64,
-        unchanged: u64,
-        skipped: u64,
-        damaged: u64,
-        seconds: f64,
-    }
     let exit_code = match (summary.damaged, summary.skipped) {
         (0, 0) => 0,
         (0, _) => 3,
@@ -176,16 +164,16 @@ fn print(summary: &ExportSummary, elapsed: Duration, console: &Console) {
     };
     console.event(
         "summary",
-        &Event {
-            command: "export",
-            exit_code,
-            root: summary.root.display().to_string(),
-            files: summary.files,
-            bytes: summary.bytes,
-            unchanged: summary.unchanged,
-            skipped: summary.skipped,
-            damaged: summary.damaged,
-            seconds: elapsed.as_secs_f64(),
-        },
+        &json!({
+            "command": "export",
+            "exit_code": exit_code,
+            "root": summary.root.display().to_string(),
+            "files": summary.files,
+            "bytes": summary.bytes,
+            "unchanged": summary.unchanged,
+            "skipped": summary.skipped,
+            "damaged": summary.damaged,
+            "seconds": elapsed.as_secs_f64(),
+        }),
     );
 }

@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use forebay_cache::ReadOptions;
 use forebay_pack::{Cancel, RepairOptions, RepairSummary, repair};
 use forebay_store::Location;
-use serde::Serialize;
+use serde_json::json;
 
 use super::convert::Watch;
 use crate::console::Console;
@@ -144,40 +144,23 @@ fn print(summary: &RepairSummary, outcome: Outcome, console: &Console) {
     ));
     console.line(format!("  fingerprint {}", converted.fingerprint));
 
-    #[derive(Serialize)]
-    struct Event<'a> {
-        command: &'static str,
-        exit_code: i32,
-        root: String,
-        fingerprint: &'a str,
-        records: u64,
-        shards: u64,
-        source_bytes: u64,
-        damage: u64,
-        lost_records: u64,
-        lost_places: u64,
-        notes: &'a [String],
-        already_complete: bool,
-        resumed_shards: u64,
-        seconds: f64,
-    }
     console.event(
         "summary",
-        &Event {
-            command: "repair",
-            exit_code: outcome.exit_code(),
-            root: converted.root.display().to_string(),
-            fingerprint: &converted.fingerprint,
-            records,
-            shards,
-            source_bytes: converted.source_bytes,
-            damage: summary.damage,
-            lost_records: summary.lost_records,
-            lost_places: summary.lost_places,
-            notes: &summary.notes,
-            already_complete: converted.already_complete,
-            resumed_shards: converted.resumed_shards,
-            seconds: converted.time.as_secs_f64(),
-        },
+        &json!({
+            "command": "repair",
+            "exit_code": outcome.exit_code(),
+            "root": converted.root.display().to_string(),
+            "fingerprint": &converted.fingerprint,
+            "records": records,
+            "shards": shards,
+            "source_bytes": converted.source_bytes,
+            "damage": summary.damage,
+            "lost_records": summary.lost_records,
+            "lost_places": summary.lost_places,
+            "notes": &summary.notes,
+            "already_complete": converted.already_complete,
+            "resumed_shards": converted.resumed_shards,
+            "seconds": converted.time.as_secs_f64(),
+        }),
     );
 }

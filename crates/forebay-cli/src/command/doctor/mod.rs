@@ -14,6 +14,7 @@ use forebay_client::Url;
 use forebay_store::Location;
 use forebay_synthetic::is_synthetic;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -51,7 +52,7 @@ enum Level {
 }
 
 /// The result of a check in one line. Warnings and problems have a remedy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     level: Level,
     message: String,
@@ -145,21 +146,14 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             print(name, &finding, console);
         }
     }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        warnings: u64,
-        problems: u64,
-    }
     console.event(
         "summary",
-        &Summary {
-            command: "doctor",
-            exit_code: i32::from(problems > 0),
-            warnings,
-            problems,
-        },
+        &json!({
+            "command": "doctor",
+            "exit_code": i32::from(problems > 0),
+            "warnings": warnings,
+            "problems": problems,
+        }),
     );
     match problems {
         0 => Ok(Outcome::Done),
@@ -182,18 +176,14 @@ fn print(name: &str, finding: &Finding, console: &Console) {
         .as_ref()
         .map_or_else(String::new, |remedy| format!("; {remedy}"));
     console.line(format!("{word}  {name}: {}{remedy}", finding.message));
-    #[derive(Serialize)]
-    struct Event<'a> {
-        check: &'a str,
-        #[serde(flatten)]
-        finding: &'a Finding,
-    }
     console.event(
         "check",
-        &Event {
-            check: name,
-            finding,
-        },
+        &json!({
+            "check": name,
+            "level": finding.level,
+            "message": finding.message,
+            "remedy": finding.remedy,
+        }),
     );
 }
 

@@ -26,7 +26,7 @@ use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::Error::Locked;
 use forebay_store::{DirLock, Durability, clean_stale, map_parallel, sync_dir, write_file};
-use serde::Serialize;
+use serde_json::json;
 
 use super::foreign_args::ForeignArgs;
 use crate::account;
@@ -491,30 +491,18 @@ fn report(dataset: &Dataset, started: Instant, console: &Console) {
         show(&dataset.root().join(MANIFEST))
     ));
 
-    #[derive(Serialize)]
-    struct Summary<'a> {
-        command: &'static str,
-        exit_code: i32,
-        account: Option<&'a Account>,
-        root: String,
-        fingerprint: &'a str,
-        records: u64,
-        shards: u64,
-        bytes: u64,
-        seconds: f64,
-    }
     console.event(
         "summary",
-        &Summary {
-            command: "index",
-            exit_code: account::outcome(manifest.account.as_ref()).exit_code(),
-            account: manifest.account.as_ref(),
-            root: dataset.root().display().to_string(),
-            fingerprint: dataset.fingerprint(),
-            records,
-            shards,
-            bytes,
-            seconds: elapsed.as_secs_f64(),
-        },
+        &json!({
+            "command": "index",
+            "exit_code": account::outcome(manifest.account.as_ref()).exit_code(),
+            "account": manifest.account.as_ref(),
+            "root": dataset.root().display().to_string(),
+            "fingerprint": dataset.fingerprint(),
+            "records": records,
+            "shards": shards,
+            "bytes": bytes,
+            "seconds": elapsed.as_secs_f64(),
+        }),
     );
 }

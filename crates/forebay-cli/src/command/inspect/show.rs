@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::figures::{ImageFigures, IndexFigures};
 use crate::console::Console;
 use crate::contents::{Contents, SplitShards};
-use crate::histogram::{Bucket, Histogram};
+use crate::histogram::Histogram;
 use crate::input::show as show_path;
 use crate::paint::printable;
 use crate::quantity;
@@ -341,27 +341,6 @@ impl Findings<'_> {
     }
 
     pub(super) fn event(&self, console: &Console) {
-        #[derive(Serialize)]
-        struct Summary<'a> {
-            command: &'static str,
-            exit_code: i32,
-            kind: &'static str,
-            path: String,
-            format: &'static str,
-            records: u64,
-            bytes: u64,
-            shards: u64,
-            blocks: Option<u64>,
-            splits: Vec<Value>,
-            features: Vec<Value>,
-            columns: Schema,
-            label_base: Option<i64>,
-            classes: Vec<ClassRow>,
-            record_sizes: Vec<Bucket>,
-            images: Option<Value>,
-            fingerprint: Option<&'a str>,
-            pack: Option<&'a BTreeMap<String, Value>>,
-        }
         let (records, bytes) = self.totals();
         let manifest = match self.contents {
             Contents::Dataset(dataset) => Some(dataset.manifest()),
@@ -376,41 +355,41 @@ impl Findings<'_> {
             })
         };
         let unreadable = self.images.is_some_and(|images| images.unreadable > 0);
-        let summary = Summary {
-            command: "inspect",
-            exit_code: if unreadable { 3 } else { 0 },
-            kind: if manifest.is_some() {
+        let summary = json!({
+            "command": "inspect",
+            "exit_code": if unreadable { 3 } else { 0 },
+            "kind": if manifest.is_some() {
                 "dataset"
             } else {
                 "shard"
             },
-            path: self.contents.path().display().to_string(),
-            format: match self.contents {
+            "path": self.contents.path().display().to_string(),
+            "format": match self.contents {
                 Contents::Dataset(dataset) => dataset.manifest().shard_format.name(),
                 Contents::Shard(shard) => shard.format().name(),
             },
-            records,
-            bytes,
-            shards: self.shards().count() as u64,
-            blocks: match self.contents {
+            "records": records,
+            "bytes": bytes,
+            "shards": self.shards().count() as u64,
+            "blocks": match self.contents {
                 Contents::Shard(shard) => Some(shard.index().blocks() as u64),
                 Contents::Dataset(_) => None,
             },
-            splits: manifest.map_or(Vec::new(), |m| m.splits.iter().map(split).collect()),
-            features: manifest.map_or(Vec::new(), |m| {
+            "splits": manifest.map_or(Vec::new(), |m| m.splits.iter().map(split).collect()),
+            "features": manifest.map_or(Vec::new(), |m| {
                 m.features
                     .iter()
                     .map(|f| json!({"name": f.name, "kind": f.kind.to_string(), "shape": f.shape}))
                     .collect()
             }),
-            columns: self.columns(),
-            label_base: manifest.map(|m| m.label_base),
-            classes: self.classes(),
-            record_sizes: self.index.record_sizes.buckets(),
-            images: self.images.map(image_event),
-            fingerprint: manifest.map(|m| m.fingerprint.as_str()),
-            pack: manifest.map(|m| &m.pack),
-        };
+            "columns": self.columns(),
+            "label_base": manifest.map(|m| m.label_base),
+            "classes": self.classes(),
+            "record_sizes": self.index.record_sizes.buckets(),
+            "images": self.images.map(image_event),
+            "fingerprint": manifest.map(|m| m.fingerprint.as_str()),
+            "pack": manifest.map(|m| &m.pack),
+        });
         console.event("summary", &summary);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_pack::{Cancel, ComparisonReport, DifferenceKind, Observer, SourceComparison, Stage};
 use forebay_store::{Location, StoreOptions};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -17,34 +17,19 @@ use crate::quantity;
 /// Maximum number of differences of a kind to print. `--json` lists more of them.
 const SHOWN: u64 = 20;
 
-/// The counts of a comparison, for `--json`.
-#[derive(Serialize)]
-pub(super) struct Figures {
-    files: u64,
-    verbatim: u64,
-    remade: u64,
-    left_out: u64,
-    missing: u64,
-    extra: u64,
-    doubled: u64,
-    changed: u64,
-    unreadable: u64,
-}
-
-impl Figures {
-    pub(super) fn new(report: &ComparisonReport) -> Self {
-        Self {
-            files: report.files,
-            verbatim: report.verbatim,
-            remade: report.remade,
-            left_out: report.left_out,
-            missing: report.count(DifferenceKind::Missing),
-            extra: report.count(DifferenceKind::Extra),
-            doubled: report.count(DifferenceKind::Doubled),
-            changed: report.count(DifferenceKind::Changed),
-            unreadable: report.count(DifferenceKind::Unreadable),
-        }
-    }
+/// Returns the counts of a comparison, for `--json`.
+pub(super) fn figures(report: &ComparisonReport) -> Value {
+    json!({
+        "files": report.files,
+        "verbatim": report.verbatim,
+        "remade": report.remade,
+        "left_out": report.left_out,
+        "missing": report.count(DifferenceKind::Missing),
+        "extra": report.count(DifferenceKind::Extra),
+        "doubled": report.count(DifferenceKind::Doubled),
+        "changed": report.count(DifferenceKind::Changed),
+        "unreadable": report.count(DifferenceKind::Unreadable),
+    })
 }
 
 /// Shows the progress of the census.

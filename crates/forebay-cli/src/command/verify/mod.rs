@@ -19,7 +19,7 @@ use forebay_shard::verify::{
 };
 use forebay_shard::{ExampleView, some_of};
 use forebay_store::StoreOptions;
-use serde::Serialize;
+use serde_json::json;
 
 use super::checkpoint::{self, AreaArgs, is_checkpoint};
 use super::foreign_args::ForeignArgs;
@@ -448,34 +448,20 @@ impl Totals {
         elapsed: Duration,
         console: &Console,
     ) {
-        #[derive(Serialize)]
-        struct Event {
-            command: &'static str,
-            exit_code: i32,
-            shards: u64,
-            records: u64,
-            bytes: u64,
-            decoded: u64,
-            damage: u64,
-            lost_records: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            against: Option<against::Figures>,
-            seconds: f64,
+        let mut event = json!({
+            "command": "verify",
+            "exit_code": exit_code,
+            "shards": self.shards,
+            "records": self.records,
+            "bytes": self.bytes,
+            "decoded": self.decoded,
+            "damage": self.damage,
+            "lost_records": self.lost,
+            "seconds": elapsed.as_secs_f64(),
+        });
+        if let Some(report) = compared {
+            event["against"] = against::figures(report);
         }
-        console.event(
-            "summary",
-            &Event {
-                command: "verify",
-                exit_code,
-                shards: self.shards,
-                records: self.records,
-                bytes: self.bytes,
-                decoded: self.decoded,
-                damage: self.damage,
-                lost_records: self.lost,
-                against: compared.map(against::Figures::new),
-                seconds: elapsed.as_secs_f64(),
-            },
-        );
+        console.event("summary", &event);
     }
 }
