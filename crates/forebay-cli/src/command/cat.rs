@@ -10,7 +10,6 @@ use forebay_shard::ExampleView;
 use forebay_shard::example::{FeatureKind, FeatureView, RecordFeatures};
 use forebay_shard::manifest::{escape_key, unescape_key};
 use forebay_store::{Durability, write_file};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::console::Console;
@@ -112,18 +111,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         }
         None => print_record(&located, record.len(), example?, console)?,
     }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-    }
-    console.event(
-        "summary",
-        &Summary {
-            command: "cat",
-            exit_code: 0,
-        },
-    );
+    console.event("summary", &json!({"command": "cat", "exit_code": 0}));
     Ok(Outcome::Done)
 }
 
@@ -216,23 +204,6 @@ fn is_binary(bytes: &[u8]) -> bool {
     })
 }
 
-#[derive(Serialize)]
-struct RecordEvent {
-    shard: String,
-    split: Option<String>,
-    index: u64,
-    record: u64,
-    key: String,
-    bytes: usize,
-    features: BTreeMap<String, FeatureEvent>,
-}
-
-#[derive(Serialize)]
-struct FeatureEvent {
-    kind: String,
-    values: Vec<serde_json::Value>,
-}
-
 fn print_record(
     located: &Located,
     len: usize,
@@ -278,10 +249,7 @@ fn print_record(
         table.row([printable(feature.name()), kind.to_string(), text]);
         features.insert(
             feature.name().to_owned(),
-            FeatureEvent {
-                kind: kind.to_string(),
-                values,
-            },
+            json!({"kind": kind.to_string(), "values": values}),
         );
     }
     for line in table.lines(console.paint()) {
@@ -289,15 +257,15 @@ fn print_record(
     }
     console.event(
         "record",
-        &RecordEvent {
-            shard: located.shard.path().display().to_string(),
-            split: located.split.clone(),
-            index: located.index,
-            record: located.record,
-            key,
-            bytes: len,
-            features,
-        },
+        &json!({
+            "shard": located.shard.path().display().to_string(),
+            "split": located.split.clone(),
+            "index": located.index,
+            "record": located.record,
+            "key": key,
+            "bytes": len,
+            "features": features,
+        }),
     );
     Ok(())
 }

@@ -9,10 +9,10 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use forebay_pack::copy::{
     Compare, CopyAction, CopyError, CopyMode, CopyObserver, CopyOptions, CopyPlan, CopySummary,
-    CopyTarget, Why,
+    CopyTarget,
 };
-use forebay_store::{Cancel, Cost, Limiter, Location, ObjectOrTree, StoreOptions, Traffic, Usage};
-use serde::Serialize;
+use forebay_store::{Cancel, Limiter, Location, ObjectOrTree, StoreOptions, Traffic};
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -144,14 +144,6 @@ struct Watch<'a> {
     told: Mutex<Instant>,
 }
 
-#[derive(Serialize)]
-struct ObjectEvent<'a> {
-    action: CopyAction,
-    key: &'a str,
-    bytes: u64,
-    why: Option<Why>,
-}
-
 impl<'a> Watch<'a> {
     fn new(console: &'a Console, stage: &str, noun: &'static str, total: Option<u64>) -> Self {
         Self {
@@ -178,12 +170,8 @@ impl<'a> Watch<'a> {
             && told.elapsed() >= Console::EVENT_INTERVAL
         {
             *told = Instant::now();
-            #[derive(Serialize)]
-            struct Progress {
-                objects: u64,
-                bytes: u64,
-            }
-            self.console.event("progress", &Progress { objects, bytes });
+            self.console
+                .event("progress", &json!({"objects": objects, "bytes": bytes}));
         }
     }
 
@@ -194,11 +182,7 @@ impl<'a> Watch<'a> {
 
 impl CopyObserver for Watch<'_> {
     fn stage(&self, stage: &'static str) {
-        #[derive(Serialize)]
-        struct Stage {
-            stage: &'static str,
-        }
-        self.console.event("stage", &Stage { stage });
+        self.console.event("stage", &json!({"stage": stage}));
     }
 
     fn compared(&self, bytes: u64) {
@@ -220,15 +204,14 @@ impl CopyObserver for Watch<'_> {
         } else {
             self.console.detail(&line);
         }
-        let why = None;
         self.console.event(
             "object",
-            &ObjectEvent {
-                action,
-                key,
-                bytes,
-                why,
-            },
+            &json!({
+                "action": action,
+                "key": key,
+                "bytes": bytes,
+                "why": null,
+            }),
         );
     }
 
@@ -237,12 +220,8 @@ impl CopyObserver for Watch<'_> {
             "{} is damaged and was not copied: {problem}",
             printable(key)
         ));
-        #[derive(Serialize)]
-        struct Damaged<'a> {
-            key: &'a str,
-            problem: &'a str,
-        }
-        self.console.event("damaged", &Damaged { key, problem });
+        self.console
+            .event("damaged", &json!({"key": key, "problem": problem}));
     }
 }
 
@@ -274,13 +253,8 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
             printable(&left.path),
             left.why
         ));
-        #[derive(Serialize)]
-        struct LeftOut<'a> {
-            path: &'a str,
-            why: &'a str,
-        }
         let (path, why) = (left.path.as_str(), left.why);
-        console.event("left_out", &LeftOut { path, why });
+        console.event("left_out", &json!({"path": path, "why": why}));
     }
     let outcome = match plan.left_out().is_empty() {
         true => Outcome::Done,
@@ -312,6 +286,13 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     Ok(outcome)
 }
 
+/// Returns the fingerprints of the datasets to copy.
+fn fingerprints(plan: &CopyPlan) -> Vec<String> {
+    plan.datasets()
+        .map(|dataset| dataset.manifest.fingerprint.clone())
+        .collect()
+}
+
 /// Prints the plan of a dry run.
 fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
     let mut kept = (0, 0);
@@ -324,12 +305,12 @@ fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
         }
         console.event(
             "object",
-            &ObjectEvent {
-                action,
-                key,
-                bytes,
-                why,
-            },
+            &json!({
+                "action": action,
+                "key": key,
+                "bytes": bytes,
+                "why": why,
+            }),
         );
     }
     for object in plan.deletions() {
@@ -337,12 +318,12 @@ fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
         console.line(format!("would delete {}", printable(key)));
         console.event(
             "object",
-            &ObjectEvent {
-                action,
-                key,
-                bytes,
-                why: None,
-            },
+            &json!({
+                "action": action,
+                "key": key,
+                "bytes": bytes,
+                "why": null,
+            }),
         );
     }
     let (objects, bytes) = plan.to_move();
@@ -356,55 +337,22 @@ fn show(plan: &CopyPlan, outcome: Outcome, console: &Console) {
     ));
     console.event(
         "summary",
-        &SummaryEvent {
-            command: "cp",
-            exit_code: outcome.exit_code(),
-            dry_run: true,
-            stores: Vec::new(),
-            objects,
-            bytes,
-            kept: kept.0,
-            kept_bytes: kept.1,
-            deleted: deletions.len() as u64,
-            deleted_bytes: deletions.iter().map(|object| object.len).sum(),
-            datasets: plan
-                .datasets()
-                .map(|d| d.manifest.fingerprint.clone())
-                .collect(),
-            published: 0,
-            seconds: 0.0,
-        },
+        &json!({
+            "command": "cp",
+            "exit_code": outcome.exit_code(),
+            "dry_run": true,
+            "stores": [],
+            "objects": objects,
+            "bytes": bytes,
+            "kept": kept.0,
+            "kept_bytes": kept.1,
+            "deleted": deletions.len() as u64,
+            "deleted_bytes": deletions.iter().map(|object| object.len).sum::<u64>(),
+            "datasets": fingerprints(plan),
+            "published": 0,
+            "seconds": 0.0,
+        }),
     );
-}
-
-#[derive(Serialize)]
-struct SummaryEvent<'a> {
-    command: &'static str,
-    exit_code: i32,
-    dry_run: bool,
-    objects: u64,
-    bytes: u64,
-    kept: u64,
-    kept_bytes: u64,
-    deleted: u64,
-    deleted_bytes: u64,
-    /// Fingerprints of the datasets that were copied.
-    datasets: Vec<String>,
-    published: u64,
-    seconds: f64,
-    /// The stores that requests were made to.
-    stores: Vec<StoreUse<'a>>,
-}
-
-/// The requests to a store, and what they cost.
-#[derive(Serialize)]
-struct StoreUse<'a> {
-    store: &'a str,
-    requests: u64,
-    #[serde(flatten)]
-    usage: Usage,
-    cost: Cost,
-    prices: String,
 }
 
 fn print(
@@ -467,33 +415,35 @@ fn print(
             printable(&traffic.price()),
         ));
     }
-    let stores = stores.iter().map(|traffic| StoreUse {
-        store: &traffic.store,
-        requests: traffic.usage.requests(),
-        usage: traffic.usage,
-        cost: traffic.cost,
-        prices: traffic.tariff.origin(),
+    let stores = stores.iter().map(|traffic| {
+        json!({
+            "store": &traffic.store,
+            "requests": traffic.usage.requests(),
+            "gets": traffic.usage.gets,
+            "puts": traffic.usage.puts,
+            "received_bytes": traffic.usage.received_bytes,
+            "sent_bytes": traffic.usage.sent_bytes,
+            "cost": traffic.cost,
+            "prices": traffic.tariff.origin(),
+        })
     });
     console.event(
         "summary",
-        &SummaryEvent {
-            command: "cp",
-            exit_code: outcome.exit_code(),
-            dry_run: false,
-            stores: stores.collect(),
-            objects: summary.copied,
-            bytes: summary.copied_bytes,
-            kept: summary.kept,
-            kept_bytes: summary.kept_bytes,
-            deleted: summary.deleted,
-            deleted_bytes: summary.deleted_bytes,
-            datasets: plan
-                .datasets()
-                .map(|d| d.manifest.fingerprint.clone())
-                .collect(),
-            published: summary.published,
-            seconds: summary.time.as_secs_f64(),
-        },
+        &json!({
+            "command": "cp",
+            "exit_code": outcome.exit_code(),
+            "dry_run": false,
+            "stores": stores.collect::<Vec<_>>(),
+            "objects": summary.copied,
+            "bytes": summary.copied_bytes,
+            "kept": summary.kept,
+            "kept_bytes": summary.kept_bytes,
+            "deleted": summary.deleted,
+            "deleted_bytes": summary.deleted_bytes,
+            "datasets": fingerprints(plan),
+            "published": summary.published,
+            "seconds": summary.time.as_secs_f64(),
+        }),
     );
 }
 

@@ -8,7 +8,7 @@ use clap::Args as ClapArgs;
 use forebay_shard::Manifest;
 use forebay_shard::manifest::{self, FILE_NAME as MANIFEST};
 use forebay_store::{Location, Object, ObjectOrTree, Store, for_each_parallel};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -159,56 +159,29 @@ fn print_dataset(manifest: &Manifest, location: &Location, console: &Console) {
         console.line(line);
     }
     console.line(format!("  fingerprint {}", manifest.fingerprint));
-    #[derive(Serialize)]
-    struct Split<'a> {
-        name: &'a str,
-        records: u64,
-        shards: u64,
-        bytes: u64,
-    }
-    #[derive(Serialize)]
-    struct Dataset<'a> {
-        location: String,
-        fingerprint: &'a str,
-        format: &'a str,
-        classes: u64,
-        records: u64,
-        bytes: u64,
-        splits: Vec<Split<'a>>,
-    }
-    let splits = manifest.splits.iter().map(|split| Split {
-        name: &split.name,
-        records: split.records,
-        shards: split.shards.len() as u64,
-        bytes: split.bytes,
+    let splits = manifest.splits.iter().map(|split| {
+        json!({
+            "name": &split.name,
+            "records": split.records,
+            "shards": split.shards.len() as u64,
+            "bytes": split.bytes,
+        })
     });
     console.event(
         "dataset",
-        &Dataset {
-            location: location.to_string(),
-            fingerprint: &manifest.fingerprint,
-            format: manifest.shard_format.name(),
-            classes: manifest.classes.len() as u64,
-            records,
-            bytes,
-            splits: splits.collect(),
-        },
+        &json!({
+            "location": location.to_string(),
+            "fingerprint": &manifest.fingerprint,
+            "format": manifest.shard_format.name(),
+            "classes": manifest.classes.len() as u64,
+            "records": records,
+            "bytes": bytes,
+            "splits": splits.collect::<Vec<_>>(),
+        }),
     );
 }
 
 fn print_objects(listed: &Listed, args: &Args, console: &Console) {
-    #[derive(Serialize)]
-    struct Dir<'a> {
-        key: &'a str,
-    }
-    #[derive(Serialize)]
-    struct Entry<'a> {
-        key: &'a str,
-        bytes: u64,
-        modified: Option<String>,
-        crc32c: Option<String>,
-        etag: Option<&'a str>,
-    }
     let mut table = Table::new(&[
         ("", Align::Right),
         ("", Align::Left),
@@ -222,7 +195,7 @@ fn print_objects(listed: &Listed, args: &Args, console: &Console) {
         } else {
             console.line(name);
         }
-        console.event("prefix", &Dir { key: dir });
+        console.event("prefix", &json!({"key": dir}));
     }
     for object in &listed.objects {
         let modified = object.modified.map(utc);
@@ -239,13 +212,13 @@ fn print_objects(listed: &Listed, args: &Args, console: &Console) {
         }
         console.event(
             "object",
-            &Entry {
-                key: &object.key,
-                bytes: object.len,
-                modified,
-                crc32c,
-                etag: object.etag.as_deref(),
-            },
+            &json!({
+                "key": &object.key,
+                "bytes": object.len,
+                "modified": modified,
+                "crc32c": crc32c,
+                "etag": object.etag.as_deref(),
+            }),
         );
     }
     if args.long {
@@ -260,25 +233,16 @@ fn finish(
     manifest: Option<&Manifest>,
     console: &Console,
 ) -> Result<Outcome, Failure> {
-    #[derive(Serialize)]
-    struct Event {
-        command: &'static str,
-        exit_code: i32,
-        dataset: bool,
-        prefixes: u64,
-        objects: u64,
-        bytes: u64,
-    }
     console.event(
         "summary",
-        &Event {
-            command: "ls",
-            exit_code: 0,
-            dataset: manifest.is_some(),
-            prefixes: listed.dirs.len() as u64,
-            objects: listed.objects.len() as u64,
-            bytes: listed.objects.iter().map(|object| object.len).sum(),
-        },
+        &json!({
+            "command": "ls",
+            "exit_code": 0,
+            "dataset": manifest.is_some(),
+            "prefixes": listed.dirs.len() as u64,
+            "objects": listed.objects.len() as u64,
+            "bytes": listed.objects.iter().map(|object| object.len).sum::<u64>(),
+        }),
     );
     Ok(Outcome::Done)
 }

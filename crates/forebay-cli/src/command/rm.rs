@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use forebay_shard::manifest::FILE_NAME as MANIFEST;
 use forebay_staging::checkpoint::Checkpoint;
 use forebay_store::{Location, Object, ObjectOrTree, Store, for_each_parallel};
-use serde::Serialize;
+use serde_json::json;
 
 use super::checkpoint::AreaArgs;
 use crate::console::Console;
@@ -110,14 +110,6 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
             }
         }
     }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        dry_run: bool,
-        objects: u64,
-        bytes: u64,
-    }
     console.line(format!(
         "{} {}, {}",
         if args.dry_run {
@@ -130,13 +122,13 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     ));
     console.event(
         "summary",
-        &Summary {
-            command: "rm",
-            exit_code: 0,
-            dry_run: args.dry_run,
-            objects,
-            bytes,
-        },
+        &json!({
+            "command": "rm",
+            "exit_code": 0,
+            "dry_run": args.dry_run,
+            "objects": objects,
+            "bytes": bytes,
+        }),
     );
     Ok(Outcome::Done)
 }
