@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 use forebay_cache::{ReadOptions, RemoteStorage};
 use forebay_shard::{Dataset, ShardFormat, Storage};
 use forebay_store::{Location, for_each_parallel};
-use serde::Serialize;
+use serde_json::json;
 
 use super::pieces::{PIECE_BYTES, Piece, PlanArgs, pieces};
 use crate::cache_args::CacheArgs;
@@ -77,25 +77,6 @@ impl Progress {
     }
 }
 
-#[derive(Serialize)]
-struct Event {
-    present_bytes: u64,
-    fetched_bytes: u64,
-    total_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    command: &'static str,
-    exit_code: i32,
-    location: String,
-    present_bytes: u64,
-    fetched_bytes: u64,
-    refused_bytes: u64,
-    total_bytes: u64,
-    seconds: f64,
-}
-
 /// Returns an error for a dataset of mapped shards: this command fetches only the files of the manifest, but the records of
 /// mapped shards are ranges of other files.
 fn refuse_index(dataset: &Dataset, location: &Location) -> Result<(), Failure> {
@@ -148,11 +129,11 @@ pub(super) fn run(location: &str, args: &FetchArgs, console: &Console) -> Result
             *told = Instant::now();
             console.event(
                 "progress",
-                &Event {
-                    present_bytes: progress.present.load(Ordering::Relaxed),
-                    fetched_bytes: progress.fetched.load(Ordering::Relaxed),
-                    total_bytes,
-                },
+                &json!({
+                    "present_bytes": progress.present.load(Ordering::Relaxed),
+                    "fetched_bytes": progress.fetched.load(Ordering::Relaxed),
+                    "total_bytes": total_bytes,
+                }),
             );
         }
         Ok(())
@@ -186,16 +167,16 @@ pub(super) fn run(location: &str, args: &FetchArgs, console: &Console) -> Result
     }
     console.event(
         "summary",
-        &Summary {
-            command: "cache",
-            exit_code: 0,
-            location: location.to_string(),
-            present_bytes: present,
-            fetched_bytes: fetched,
-            refused_bytes: refused,
-            total_bytes,
-            seconds: elapsed.as_secs_f64(),
-        },
+        &json!({
+            "command": "cache",
+            "exit_code": 0,
+            "location": location.to_string(),
+            "present_bytes": present,
+            "fetched_bytes": fetched,
+            "refused_bytes": refused,
+            "total_bytes": total_bytes,
+            "seconds": elapsed.as_secs_f64(),
+        }),
     );
     Ok(Outcome::Done)
 }

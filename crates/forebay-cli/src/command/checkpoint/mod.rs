@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::Args;
 use forebay_staging::checkpoint::{self, Checkpoint, default_area};
 use forebay_store::{Cancel, Location, StoreOptions};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
@@ -125,21 +125,6 @@ fn print_lines(table: &Table, console: &Console) {
 }
 
 fn print_files(found: &Checkpoint, console: &Console) {
-    #[derive(Serialize)]
-    struct File<'a> {
-        rank: u32,
-        file: &'a str,
-        bytes: u64,
-    }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        location: String,
-        world_size: u32,
-        bytes: u64,
-        local: bool,
-    }
     let manifest = found.manifest();
     let columns = [
         ("rank", Align::Right),
@@ -153,11 +138,11 @@ fn print_files(found: &Checkpoint, console: &Console) {
             table.row([rank.to_string(), printable(name), quantity::bytes(bytes)]);
             console.event(
                 "file",
-                &File {
-                    rank,
-                    file: name,
-                    bytes,
-                },
+                &json!({
+                    "rank": rank,
+                    "file": name,
+                    "bytes": bytes,
+                }),
             );
         }
     }
@@ -174,27 +159,15 @@ fn print_files(found: &Checkpoint, console: &Console) {
         },
     ));
     print_lines(&table, console);
-    let summary = Summary {
-        command: "inspect",
-        exit_code: 0,
-        location: found.location(),
-        world_size,
-        bytes: manifest.bytes(),
-        local: found.is_local(),
-    };
+    let summary = json!({
+        "command": "inspect",
+        "exit_code": 0,
+        "location": found.location(),
+        "world_size": world_size,
+        "bytes": manifest.bytes(),
+        "local": found.is_local(),
+    });
     console.event("summary", &summary);
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    location: &'a str,
-    step: Option<u64>,
-    bytes: u64,
-    world_size: u32,
-    stored: bool,
-    staged: bool,
-    pinned: bool,
-    error: Option<&'a str>,
 }
 
 fn print_run(found: &[checkpoint::CheckpointEntry], console: &Console) {
@@ -222,30 +195,24 @@ fn print_run(found: &[checkpoint::CheckpointEntry], console: &Console) {
         table.row([one.name.clone(), quantity::bytes(bytes), notes.join(", ")]);
         console.event(
             "checkpoint",
-            &Row {
-                location: &one.location,
-                step: one.step,
-                bytes,
-                world_size,
-                stored: one.is_stored,
-                staged: one.is_staged,
-                pinned: one.is_pinned,
-                error,
-            },
+            &json!({
+                "location": &one.location,
+                "step": one.step,
+                "bytes": bytes,
+                "world_size": world_size,
+                "stored": one.is_stored,
+                "staged": one.is_staged,
+                "pinned": one.is_pinned,
+                "error": error,
+            }),
         );
     }
     print_lines(&table, console);
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        checkpoints: usize,
-    }
-    let summary = Summary {
-        command: "inspect",
-        exit_code: 0,
-        checkpoints: found.len(),
-    };
+    let summary = json!({
+        "command": "inspect",
+        "exit_code": 0,
+        "checkpoints": found.len(),
+    });
     console.event("summary", &summary);
 }
 
@@ -275,25 +242,16 @@ pub(super) fn verify(found: &Checkpoint, console: &Console) -> Result<(), Failur
     for error in &damage {
         console.warning(error.to_string());
     }
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        location: String,
-        files: u64,
-        bytes: u64,
-        damaged: Vec<String>,
-    }
     console.event(
         "summary",
-        &Summary {
-            command: "verify",
-            exit_code: i32::from(!damage.is_empty()),
-            location: found.location(),
-            files,
-            bytes,
-            damaged: damage.iter().map(ToString::to_string).collect(),
-        },
+        &json!({
+            "command": "verify",
+            "exit_code": i32::from(!damage.is_empty()),
+            "location": found.location(),
+            "files": files,
+            "bytes": bytes,
+            "damaged": damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
     );
     if damage.is_empty() {
         console.line(format!(
@@ -361,15 +319,6 @@ pub(super) fn export(
         })?;
     }
     drop(bar);
-    #[derive(Serialize)]
-    struct Summary {
-        command: &'static str,
-        exit_code: i32,
-        location: String,
-        directory: String,
-        files: usize,
-        bytes: u64,
-    }
     console.line(format!(
         "Copied {} of {} into {}",
         quantity::counted(files.len() as u64, "file", "files"),
@@ -378,14 +327,14 @@ pub(super) fn export(
     ));
     console.event(
         "summary",
-        &Summary {
-            command: "export",
-            exit_code: 0,
-            location: found.location(),
-            directory: directory.display().to_string(),
-            files: files.len(),
-            bytes,
-        },
+        &json!({
+            "command": "export",
+            "exit_code": 0,
+            "location": found.location(),
+            "directory": directory.display().to_string(),
+            "files": files.len(),
+            "bytes": bytes,
+        }),
     );
     Ok(Outcome::Done)
 }

@@ -8,7 +8,7 @@ use forebay_staging::checkpoint::{
     self as checkpoint, CheckpointStatus, Saved, State, Uploader, UploaderOptions,
 };
 use forebay_store::StoreOptions;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -20,19 +20,6 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// The checkpoints in a staging area, with their states.
 pub(super) struct Checkpoints(Vec<CheckpointStatus>);
-
-#[derive(Serialize)]
-struct Event<'a> {
-    location: &'a str,
-    state: &'static str,
-    rank: u32,
-    world_size: u32,
-    bytes: u64,
-    age_seconds: Option<f64>,
-    owned: bool,
-    error: Option<&'a str>,
-    path: String,
-}
 
 impl Checkpoints {
     pub(super) fn look(area: &Path) -> Result<Self, Failure> {
@@ -71,17 +58,17 @@ impl Checkpoints {
             table.row([place, state.to_owned(), quantity::bytes(status.bytes), age]);
             console.event(
                 "checkpoint",
-                &Event {
-                    location: &status.location,
-                    state,
-                    rank: status.rank,
-                    world_size: status.world_size,
-                    bytes: status.bytes,
-                    age_seconds: status.age.map(|age| age.as_secs_f64()),
-                    owned: status.is_owned,
-                    error: status.error.as_deref(),
-                    path: status.path.display().to_string(),
-                },
+                &json!({
+                    "location": &status.location,
+                    "state": state,
+                    "rank": status.rank,
+                    "world_size": status.world_size,
+                    "bytes": status.bytes,
+                    "age_seconds": status.age.map(|age| age.as_secs_f64()),
+                    "owned": status.is_owned,
+                    "error": status.error.as_deref(),
+                    "path": status.path.display().to_string(),
+                }),
             );
         }
         if !self.0.is_empty() {

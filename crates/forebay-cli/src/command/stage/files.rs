@@ -4,7 +4,7 @@ use std::path::Path;
 
 use forebay_staging::{AreaOptions, AreaStatus, StagingArea};
 use forebay_store::{Cancel, Limiter, StoreOptions};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::failure::Failure;
@@ -13,16 +13,6 @@ use crate::table::{Align, Table};
 
 /// The packed files in a staging area.
 pub(super) struct Files(AreaStatus);
-
-#[derive(Serialize)]
-struct Event<'a> {
-    session: &'a str,
-    title: &'a str,
-    object: &'a str,
-    bytes: u64,
-    owner: Option<&'a str>,
-    error: Option<&'a str>,
-}
 
 impl Files {
     pub(super) fn look(area: &Path) -> Result<Self, Failure> {
@@ -63,14 +53,14 @@ impl Files {
             for file in &session.left {
                 console.event(
                     "file",
-                    &Event {
-                        session: &session.name,
-                        title: &session.title,
-                        object: &file.object,
-                        bytes: file.len,
-                        owner: session.owner.as_deref(),
-                        error: file.error.as_deref(),
-                    },
+                    &json!({
+                        "session": &session.name,
+                        "title": &session.title,
+                        "object": &file.object,
+                        "bytes": file.len,
+                        "owner": session.owner.as_deref(),
+                        "error": file.error.as_deref(),
+                    }),
                 );
             }
         }
