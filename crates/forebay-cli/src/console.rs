@@ -281,19 +281,13 @@ impl Console {
             // The summary is the last event, and reports the failure.
             return;
         }
-        #[derive(Serialize)]
-        struct Event<'a> {
-            message: &'a str,
-            hint: Option<&'a str>,
-            exit_code: i32,
-        }
         self.event(
             kind,
-            &Event {
-                message: failure.message(),
-                hint: failure.hint_line(),
-                exit_code: failure.exit_code(),
-            },
+            &json!({
+                "message": failure.message(),
+                "hint": failure.hint_line(),
+                "exit_code": failure.exit_code(),
+            }),
         );
     }
 

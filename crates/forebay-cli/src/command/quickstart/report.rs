@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::console::Console;
 use crate::histogram::bar;
@@ -246,86 +247,45 @@ impl Report {
     }
 
     fn event(&self, console: &Console) {
-        #[derive(Serialize)]
-        struct Pack<'a> {
-            format: &'a str,
-            root: String,
-            shards: u64,
-            bytes: u64,
-            image_bytes: u64,
-            files: u64,
-            seconds: f64,
-            verify_seconds: f64,
-        }
-        #[derive(Serialize)]
-        struct Stream<'a> {
-            url: &'a str,
-            split: &'a str,
-            batch_size: u64,
-            side: u32,
-            batches: u64,
-            images: u64,
-            padding: u64,
-            payload_bytes: u64,
-            seconds: f64,
-            first_batch_seconds: f64,
-            images_per_second: f64,
-            batches_per_second: f64,
-            threads: usize,
-            decoded: u64,
-            stages: &'a [StageFigures],
-        }
-        #[derive(Serialize)]
-        struct Event<'a> {
-            command: &'static str,
-            exit_code: i32,
-            records: u64,
-            skipped: u64,
-            classes: u64,
-            packs: Vec<Pack<'a>>,
-            stream: Stream<'a>,
-            contact_sheet: String,
-        }
         let stream = &self.stream;
-        let event = Event {
-            command: "quickstart",
-            exit_code: if self.skipped > 0 { 3 } else { 0 },
-            records: self.records,
-            skipped: self.skipped,
-            classes: self.classes,
-            packs: self
-                .packs
-                .iter()
-                .map(|pack| Pack {
-                    format: pack.format,
-                    root: pack.root.display().to_string(),
-                    shards: pack.shards,
-                    bytes: pack.bytes,
-                    image_bytes: pack.image_bytes,
-                    files: pack.files,
-                    seconds: pack.elapsed.as_secs_f64(),
-                    verify_seconds: pack.verified_in.as_secs_f64(),
-                })
-                .collect(),
-            stream: Stream {
-                url: &stream.url,
-                split: &stream.split,
-                batch_size: stream.batch_size,
-                side: stream.side,
-                batches: stream.batches,
-                images: stream.images,
-                padding: stream.padding,
-                payload_bytes: stream.payload_bytes,
-                seconds: stream.elapsed.as_secs_f64(),
-                first_batch_seconds: stream.first_batch_after.as_secs_f64(),
-                images_per_second: quantity::per_second(stream.images, stream.elapsed),
-                batches_per_second: quantity::per_second(stream.batches, stream.elapsed),
-                threads: stream.threads,
-                decoded: stream.decoded,
-                stages: &stream.stages,
+        let packs = self.packs.iter().map(|pack| {
+            json!({
+                "format": pack.format,
+                "root": pack.root.display().to_string(),
+                "shards": pack.shards,
+                "bytes": pack.bytes,
+                "image_bytes": pack.image_bytes,
+                "files": pack.files,
+                "seconds": pack.elapsed.as_secs_f64(),
+                "verify_seconds": pack.verified_in.as_secs_f64(),
+            })
+        });
+        let event = json!({
+            "command": "quickstart",
+            "exit_code": if self.skipped > 0 { 3 } else { 0 },
+            "records": self.records,
+            "skipped": self.skipped,
+            "classes": self.classes,
+            "packs": packs.collect::<Vec<_>>(),
+            "stream": {
+                "url": &stream.url,
+                "split": &stream.split,
+                "batch_size": stream.batch_size,
+                "side": stream.side,
+                "batches": stream.batches,
+                "images": stream.images,
+                "padding": stream.padding,
+                "payload_bytes": stream.payload_bytes,
+                "seconds": stream.elapsed.as_secs_f64(),
+                "first_batch_seconds": stream.first_batch_after.as_secs_f64(),
+                "images_per_second": quantity::per_second(stream.images, stream.elapsed),
+                "batches_per_second": quantity::per_second(stream.batches, stream.elapsed),
+                "threads": stream.threads,
+                "decoded": stream.decoded,
+                "stages": &stream.stages,
             },
-            contact_sheet: self.contact_sheet.display().to_string(),
-        };
+            "contact_sheet": self.contact_sheet.display().to_string(),
+        });
         console.event("summary", &event);
     }
 }

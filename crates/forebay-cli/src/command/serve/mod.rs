@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use forebay_monitor::{Admin, Health};
 use forebay_server::{Server, ServerHandle};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Value, json};
 use signal_hook::SigId;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::{pipe, unregister};
@@ -30,7 +31,7 @@ use crate::failure::{Failure, Outcome};
 use crate::quantity::{self, parse_size};
 use crate::store_args::StoreArgs;
 use decide::Decided;
-use entry::{Entry, SplitEvent};
+use entry::Entry;
 use job_args::JobArgs;
 
 /// Serve decoded batches of datasets to trainers
@@ -177,7 +178,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     console.note(
         "Ctrl-C stops the server once what is being sent has arrived; twice stops it at once.",
     );
-    console.event("serving", &Serving::new(&entries, scheme, address));
+    console.event("serving", &serving(&entries, scheme, address));
 
     let handle = server.spawn()?;
     let _on_hangup = OnHangup::start(&handle)?;
@@ -191,7 +192,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if let Some(admin) = &admin {
         console.note(format!("Dashboard: http://{}/", admin.addr()));
         let address = admin.addr().to_string();
-        console.event("admin", &ListenerEvent { address });
+        console.event("admin", &json!({"address": address}));
     }
     let health = match decided.health_listen {
         Some(address) => Some(Health::start(address, handle.status())?),
@@ -200,7 +201,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     if let Some(health) = &health {
         console.note(format!("Health: http://{}/healthz", health.addr()));
         let address = health.addr().to_string();
-        console.event("health", &ListenerEvent { address });
+        console.event("health", &json!({"address": address}));
     }
     interrupt.wait();
     let stats = handle.shutdown();
@@ -212,18 +213,18 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     ));
     console.event(
         "summary",
-        &Summary {
-            command: "serve",
-            exit_code: 0,
-            connections: stats.accepted,
-            refused: stats.refused,
-            unauthorized: stats.unauthorized,
-            failed: stats.failed,
-            streams: stats.streams,
-            batches: stats.batches,
-            images: stats.images,
-            payload_bytes: stats.payload_bytes,
-        },
+        &json!({
+            "command": "serve",
+            "exit_code": 0,
+            "connections": stats.accepted,
+            "refused": stats.refused,
+            "unauthorized": stats.unauthorized,
+            "failed": stats.failed,
+            "streams": stats.streams,
+            "batches": stats.batches,
+            "images": stats.images,
+            "payload_bytes": stats.payload_bytes,
+        }),
     );
     Ok(Outcome::Done)
 }
@@ -245,14 +246,14 @@ fn checked(
     for line in decided.describe() {
         console.line(line);
     }
-    console.event("serving", &Serving::new(entries, scheme, address));
+    console.event("serving", &serving(entries, scheme, address));
     console.event(
         "summary",
-        &CheckSummary {
-            command: "serve",
-            exit_code: 0,
-            dry_run: true,
-        },
+        &json!({
+            "command": "serve",
+            "exit_code": 0,
+            "dry_run": true,
+        }),
     );
     Ok(Outcome::Done)
 }
@@ -299,68 +300,22 @@ impl Drop for OnHangup {
     }
 }
 
-#[derive(Serialize)]
-struct ListenerEvent {
-    address: String,
-}
-
-#[derive(Serialize)]
-struct Serving {
-    url: String,
-    address: String,
-    splits: Vec<SplitEvent>,
-    served: Vec<ServedEvent>,
-}
-
-#[derive(Serialize)]
-struct ServedEvent {
-    name: String,
-    url: String,
-    dataset: String,
-    job: bool,
-    splits: Vec<SplitEvent>,
-}
-
-impl Serving {
-    fn new(entries: &[Entry], scheme: &str, address: SocketAddr) -> Self {
-        let first = entries.first();
-        Serving {
-            url: first
-                .map(|entry| entry.url(scheme, address))
-                .unwrap_or_default(),
-            address: address.to_string(),
-            splits: first.map(|entry| entry.splits.clone()).unwrap_or_default(),
-            served: entries
-                .iter()
-                .map(|entry| ServedEvent {
-                    name: entry.name.clone(),
-                    url: entry.url(scheme, address),
-                    dataset: entry.dataset.clone(),
-                    job: entry.job.is_some(),
-                    splits: entry.splits.clone(),
-                })
-                .collect(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct CheckSummary {
-    command: &'static str,
-    exit_code: i32,
-    dry_run: bool,
-}
-
-#[derive(Serialize)]
-struct Summary {
-    command: &'static str,
-    exit_code: i32,
-    connections: u64,
-    refused: u64,
-    unauthorized: u64,
-    failed: u64,
-    streams: u64,
-    batches: u64,
-    images: u64,
-    payload_bytes: u64,
+/// Returns the payload of the event `serving`.
+fn serving(entries: &[Entry], scheme: &str, address: SocketAddr) -> Value {
+    let served = entries.iter().map(|entry| {
+        json!({
+            "name": entry.name,
+            "url": entry.url(scheme, address),
+            "dataset": entry.dataset,
+            "job": entry.job.is_some(),
+            "splits": entry.splits,
+        })
+    });
+    let first = entries.first();
+    json!({
+        "url": first.map(|entry| entry.url(scheme, address)).unwrap_or_default(),
+        "address": address.to_string(),
+        "splits": first.map_or(&[][..], |entry| &entry.splits),
+        "served": served.collect::<Vec<_>>(),
+    })
 }
