@@ -61,7 +61,6 @@ pub use report::{
     FastCount, ProgressiveCount, SeekPointCount, SkippedRecord, SplitSummary, Summary, Uploaded,
 };
 pub use run::pack;
-pub use write::{ProbeSample, SourceProbe};
 pub use writer::{
     DatasetWriter, DraftPixels, DraftValue, ImageEncoding, RecordDraft, WriteSummary, WriterOptions,
 };

@@ -206,12 +206,7 @@ fn a_dry_run_writes_nothing() {
         "{}",
         ran.stdout
     );
-    assert!(ran.stdout.contains("one by one"), "{}", ran.stdout);
     let ran = run(args.iter().chain(&["--json"])).done();
-    let probe = ran.events().into_iter().find(|e| e["type"] == "probe");
-    let probe = probe.expect("a sample of the source");
-    assert_eq!(probe["sampled_files"], source_images().len() / 2 * 2);
-    assert!(probe["gain_at_least"].as_f64().unwrap() >= 1.0, "{probe}");
     let summary = ran.summary();
     assert_eq!(summary["dry_run"], true);
     assert_eq!(summary["records"], source_images().len());

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// A file that takes longer than this was not read from the page cache, but from a disk or a network.
-pub(super) const SLOW_FILE: Duration = Duration::from_micros(100);
+const SLOW_FILE: Duration = Duration::from_micros(100);
 /// Number of files after which it is decided whether files are slow.
 const DECIDE_FILES: u32 = 32;
 

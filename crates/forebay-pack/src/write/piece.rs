@@ -57,10 +57,4 @@ impl Piece {
             ..self
         }
     }
-
-    /// Returns this piece without its content.
-    pub(super) fn emptied(mut self) -> Self {
-        let frames = std::mem::take(&mut self.frames);
-        self.recycle(frames)
-    }
 }

@@ -83,14 +83,6 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Disables copies of bad images, for a trial run.
-    pub(super) fn without_quarantine(self) -> Self {
-        Self {
-            quarantine: None,
-            ..self
-        }
-    }
-
     /// Opens an entry.
     pub(super) fn open(&self, split: usize, entry: &EntryRef<'_>) -> Result<Opened<'a>, Refusal> {
         self.sources.entry(split, entry)

@@ -35,8 +35,12 @@ impl Sources {
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Self>> {
         let census = &prepared.census;
-        if let Some(sources) = Self::open_plain(prepared)? {
-            return Ok(Some(sources));
+        let mut archives = census.archives().iter();
+        if !archives.any(SourceArchive::is_compressed_stream) {
+            return Ok(Some(Self {
+                files: open(prepared)?,
+                _room: SpaceReservation::default(),
+            }));
         }
         let spool_bytes = if shards.is_empty() {
             0
@@ -64,18 +68,6 @@ impl Sources {
             observer.stage(Stage::Writing);
         }
         Ok(Some(Self { files, _room: room }))
-    }
-
-    /// Opens a source that can be read directly; `None` if it has compressed archives.
-    pub(super) fn open_plain(prepared: &Prepared) -> Result<Option<Self>> {
-        let mut archives = prepared.census.archives().iter();
-        if archives.any(SourceArchive::is_compressed_stream) {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            files: open(prepared)?,
-            _room: SpaceReservation::default(),
-        }))
     }
 
     /// Returns whether images are read over a network.
@@ -127,11 +119,6 @@ impl<'a> Opened<'a> {
     /// Tells the system that the bytes will be needed. This is only a hint.
     pub(super) fn will_need(&self) {
         self.file.will_need();
-    }
-
-    /// Returns whether the beginning of the entry is in memory, so that reading needs no disk; `None` if the system does not say.
-    pub(super) fn is_in_memory(&self) -> Option<bool> {
-        self.file.is_in_memory()
     }
 
     /// Returns the entry with `clock` measuring its reads.

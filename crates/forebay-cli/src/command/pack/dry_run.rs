@@ -1,6 +1,6 @@
-//! `forebay pack --dry-run`: prints the census, the plan and an estimate of the duration, and writes no files.
+//! `forebay pack --dry-run`: prints the census and the plan, and writes no files.
 
-use forebay_pack::{Cancel, Finding, PackOptions, Prepared, ProbeSample, SourceProbe, prepare};
+use forebay_pack::{Cancel, Finding, PackOptions, Prepared, prepare};
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,9 +18,6 @@ const SHOWN_SHARDS: usize = 8;
 
 /// Maximum number of findings to list; the others are counted.
 const SHOWN_FINDINGS: usize = 10;
-
-/// Smallest speedup to print. Smaller values are within the variation between measurements.
-const LEAST_GAIN: f64 = 1.1;
 
 /// Width of the histogram's bars, in characters.
 const BAR_WIDTH: usize = 32;
@@ -55,12 +52,12 @@ pub(super) fn show(
             total: 0,
         }));
     }
-    match prepared.probe_source(cancel)? {
-        Some(probe) => print_probe(&prepared, &probe, console),
-        None => console.line(format!(
+    let mut archives = prepared.census().archives().iter();
+    if archives.any(|archive| archive.is_compressed_stream()) {
+        console.line(format!(
             "A compressed archive is decoded once more before it is packed: about as long as this census, {}.",
             quantity::duration(prepared.census_time()),
-        )),
+        ));
     }
     if let Some((dir, bytes)) = prepared.staging() {
         console.line(format!(
@@ -92,122 +89,6 @@ pub(super) fn show(
         }),
     );
     Ok(Outcome::Done)
-}
-
-#[derive(Serialize)]
-struct ProbeEvent {
-    sampled_files: u64,
-    sampled_bytes: u64,
-    cached_share: Option<f64>,
-    opens_per_second: f64,
-    files_per_second_one_by_one: f64,
-    bytes_per_second_one_by_one: f64,
-    metadata_share: f64,
-    threads: usize,
-    files_per_second: f64,
-    bytes_per_second: f64,
-    estimated_seconds: f64,
-    gain_at_least: f64,
-}
-
-/// Prints estimates from a sample of the source: the duration of the pack, and the cost of reading files instead of shards.
-fn print_probe(prepared: &Prepared, probe: &SourceProbe, console: &Console) {
-    let (alone, together) = (&probe.alone, &probe.together);
-    let share = alone.metadata_share();
-    // A lower bound: reading shards saves the time to open files. Further savings cannot be measured on the source files.
-    let gain = 1.0 / (1.0 - share).max(0.01);
-    console.heading(format!(
-        "Source: {} of it read, nothing written",
-        quantity::counted(alone.files + together.files, "file", "files"),
-    ));
-    let mut table = Table::new(&[
-        ("", Align::Left),
-        ("files/s", Align::Right),
-        ("bytes/s", Align::Right),
-        ("", Align::Left),
-    ]);
-    let rates = |sample: &ProbeSample| {
-        (
-            quantity::rate(sample.files, sample.time),
-            quantity::byte_rate(sample.bytes, sample.time),
-        )
-    };
-    let (files, bytes) = rates(alone);
-    table.row([
-        "read one by one".to_owned(),
-        files,
-        bytes,
-        format!(
-            "{:.0} % of the time is for opening them ({}/s)",
-            share * 100.0,
-            quantity::rate(alone.files, alone.open_time),
-        ),
-    ]);
-    let (files, bytes) = rates(together);
-    table.row([
-        "read and packed".to_owned(),
-        files,
-        bytes,
-        quantity::counted(probe.threads as u64, "thread", "threads"),
-    ]);
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
-    console.line(format!(
-        "  All of it takes about {}, or longer where the destination is slower.",
-        quantity::duration(probe.estimate),
-    ));
-    if let Some(line) = processor_line(alone, together) {
-        console.line(line);
-    }
-    if let Some(line) = gain_line(gain) {
-        console.line(line);
-    }
-    match probe.cached_share {
-        Some(cached) if cached > 0.05 => console.line(format!(
-            "  {:.0} % of the sample was in memory already: files that are not take longer, and shards gain then.",
-            cached * 100.0,
-        )),
-        Some(_) => console.line("  The sample was not in memory; the names of the files were, after the census."),
-        None => console.line("  How much of the sample was in memory already the system does not say."),
-    }
-    console.event(
-        "probe",
-        &ProbeEvent {
-            sampled_files: alone.files + together.files,
-            sampled_bytes: alone.bytes + together.bytes,
-            cached_share: probe.cached_share,
-            opens_per_second: alone.opens_per_second(),
-            files_per_second_one_by_one: alone.files_per_second(),
-            bytes_per_second_one_by_one: alone.bytes_per_second(),
-            metadata_share: share,
-            threads: probe.threads,
-            files_per_second: together.files_per_second(),
-            bytes_per_second: together.bytes_per_second(),
-            estimated_seconds: probe.estimate.as_secs_f64(),
-            gain_at_least: gain,
-        },
-    );
-    if prepared.census_time().as_secs() > 0 {
-        console.line(format!(
-            "  The census found {} files a second.",
-            quantity::rate(prepared.census().files(), prepared.census_time()),
-        ));
-    }
-}
-
-/// Returns a line that explains why packing is slower than reading; `None` if it is not slower.
-fn processor_line(alone: &ProbeSample, together: &ProbeSample) -> Option<&'static str> {
-    (together.files_per_second() < alone.files_per_second()).then_some(
-        "  Checking images, and seek points where they are made, take longer than reading the files.",
-    )
-}
-
-/// Returns a line with the speedup of reading shards; `None` below [`LEAST_GAIN`].
-fn gain_line(gain: f64) -> Option<String> {
-    (gain >= LEAST_GAIN).then(|| format!(
-        "  Reading shards needs no opening of files: at least {gain:.1} times as fast as one by one from the same place."
-    ))
 }
 
 fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {
@@ -342,18 +223,5 @@ fn print_plan(prepared: &Prepared, console: &Console) {
     }
     for line in table.lines(console.paint()) {
         console.line(line);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_gains_are_not_printed() {
-        for nothing in [1.0, 1.04, 1.09] {
-            assert_eq!(gain_line(nothing), None);
-        }
-        assert!(gain_line(1.5).unwrap().contains("at least 1.5 times"));
     }
 }
