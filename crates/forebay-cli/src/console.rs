@@ -19,6 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::json_log;
 use crate::paint::{Paint, safe};
 use crate::progress::{Bar, Events};
+use crate::table::Table;
 
 /// Returns the program name that works in the user's shell: as it was called, without a directory that is on the PATH.
 fn program_name(called: &OsStr) -> String {
@@ -179,6 +180,13 @@ impl Console {
     /// Prints a heading over results.
     pub fn heading(&self, text: impl AsRef<str>) {
         self.line(self.results.bold(text));
+    }
+
+    /// Prints a table of results.
+    pub fn table(&self, table: &Table) {
+        for line in table.lines(self.results) {
+            self.line(line);
+        }
     }
 
     /// Writes raw bytes as the result, with or without `--json`.

@@ -159,9 +159,7 @@ pub fn print_report(report: &BenchReport, console: &Console) {
         }
         table.row(cells);
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
     for note in &report.notes {
         console.line(format!("  {note}"));
     }

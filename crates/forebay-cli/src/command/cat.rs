@@ -252,9 +252,7 @@ fn print_record(
             json!({"kind": kind.to_string(), "values": values}),
         );
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
     console.event(
         "record",
         &json!({

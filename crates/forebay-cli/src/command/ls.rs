@@ -155,9 +155,7 @@ fn print_dataset(manifest: &Manifest, location: &Location, console: &Console) {
             quantity::bytes(split.bytes),
         ]);
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
     console.line(format!("  fingerprint {}", manifest.fingerprint));
     let splits = manifest.splits.iter().map(|split| {
         json!({
@@ -222,9 +220,7 @@ fn print_objects(listed: &Listed, args: &Args, console: &Console) {
         );
     }
     if args.long {
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
 }
 

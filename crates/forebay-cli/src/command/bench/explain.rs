@@ -125,7 +125,5 @@ pub(crate) fn prices(prices: &[Price], console: &Console) {
             price.how.clone(),
         ]);
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
 }

@@ -111,9 +111,7 @@ fn status(dir: &Path, console: &Console) -> Result<Outcome, Failure> {
                 },
             ]);
         }
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
     console.event(
         "summary",

@@ -118,12 +118,6 @@ pub(super) fn has_checkpoints(path: &Path) -> bool {
     is_checkpoint(path) || below().unwrap_or(false)
 }
 
-fn print_lines(table: &Table, console: &Console) {
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
-}
-
 fn print_files(found: &Checkpoint, console: &Console) {
     let manifest = found.manifest();
     let columns = [
@@ -158,7 +152,7 @@ fn print_files(found: &Checkpoint, console: &Console) {
             ""
         },
     ));
-    print_lines(&table, console);
+    console.table(&table);
     let summary = json!({
         "command": "inspect",
         "exit_code": 0,
@@ -207,7 +201,7 @@ fn print_run(found: &[checkpoint::CheckpointEntry], console: &Console) {
             }),
         );
     }
-    print_lines(&table, console);
+    console.table(&table);
     let summary = json!({
         "command": "inspect",
         "exit_code": 0,

@@ -116,9 +116,7 @@ impl Findings<'_> {
             ]);
         }
         console.blank();
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
 
     fn print_features(&self, console: &Console) {
@@ -142,9 +140,7 @@ impl Findings<'_> {
             ]);
         }
         console.blank();
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
 
     fn print_columns(&self, console: &Console) {
@@ -165,9 +161,7 @@ impl Findings<'_> {
             ]);
         }
         console.blank();
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
 
     /// Returns the columns of the manifest; empty for a single shard.
@@ -219,9 +213,7 @@ impl Findings<'_> {
             table.row(row);
         }
         console.blank();
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
         if shown < classes.len() {
             console.line(console.paint().dim(format!(
                 "  ... {} more; -v lists them",
@@ -274,9 +266,7 @@ impl Findings<'_> {
         for (kind, count) in kinds {
             table.row([kind.clone(), quantity::count(*count)]);
         }
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
         if let Some(first) = &images.first_unreadable {
             console.warning(format!(
                 "{} without a readable image; the first: {}",

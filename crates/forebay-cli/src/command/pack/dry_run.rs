@@ -140,9 +140,7 @@ fn print_census(prepared: &Prepared, findings: &[Finding], console: &Console) {
             }),
         );
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
     if let Some(origin) = census.classes().origin() {
         console.line(format!("  labels follow {}", show_path(origin)));
     }
@@ -221,7 +219,5 @@ fn print_plan(prepared: &Prepared, console: &Console) {
             }
         }
     }
-    for line in table.lines(console.paint()) {
-        console.line(line);
-    }
+    console.table(&table);
 }

@@ -78,9 +78,7 @@ impl<'a> Packed<'a> {
                 quantity::bytes(split.bytes),
             ]);
         }
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
         console.blank();
         let mut facts = Table::new(&[("", Align::Left), ("", Align::Left)]);
         if self.joined && !summary.already_complete {
@@ -140,9 +138,7 @@ impl<'a> Packed<'a> {
         }
         facts.row(["manifest".to_owned(), show(&summary.root.join(MANIFEST))]);
         facts.row(["fingerprint".to_owned(), summary.fingerprint.clone()]);
-        for line in facts.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&facts);
         if let Some(account) = &summary.account {
             console.blank();
             account::print(account, &summary.class_names, console);

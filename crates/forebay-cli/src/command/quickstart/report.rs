@@ -82,14 +82,10 @@ impl Report {
         self.print_packs(console);
         console.blank();
         console.heading("One epoch through the server");
-        for line in self.stream_table().lines(paint) {
-            console.line(line);
-        }
+        console.table(&self.stream_table());
         console.blank();
         console.heading("Where the time went");
-        for line in self.stage_table().lines(paint) {
-            console.line(line);
-        }
+        console.table(&self.stage_table());
         console.line(format!("  {}", paint.dim(self.bottleneck())));
         if self.stream.elapsed < STEADY {
             console.line(format!(
@@ -136,9 +132,7 @@ impl Report {
                 show(&pack.root),
             ]);
         }
-        for line in table.lines(console.paint()) {
-            console.line(line);
-        }
+        console.table(&table);
     }
 
     fn stream_table(&self) -> Table {

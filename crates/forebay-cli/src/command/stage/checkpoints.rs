@@ -72,10 +72,7 @@ impl Checkpoints {
             );
         }
         if !self.0.is_empty() {
-            table
-                .lines(console.paint())
-                .iter()
-                .for_each(|line| console.line(line));
+            console.table(&table);
         }
         for status in &self.0 {
             if let Some(error) = &status.error {

@@ -65,10 +65,7 @@ impl Files {
             }
         }
         if !self.0.sessions.is_empty() {
-            table
-                .lines(console.paint())
-                .iter()
-                .for_each(|line| console.line(line));
+            console.table(&table);
         }
         for file in self.0.sessions.iter().flat_map(|session| &session.left) {
             if let Some(error) = &file.error {
