@@ -1,5 +1,6 @@
 //! The progress bar: stage, share, items and bytes per second, and the time left.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ pub(crate) type Events = Arc<dyn Fn(String) + Send + Sync>;
 pub struct Bar {
     bar: ProgressBar,
     events: Option<Events>,
+    things: AtomicU64,
+    bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -51,6 +54,8 @@ impl Bar {
         Self {
             bar,
             events,
+            things: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             state: Mutex::new(State {
                 drawn: None,
                 marks: Vec::new(),
@@ -67,13 +72,22 @@ impl Bar {
         }
     }
 
+    /// Adds to the sums of things and bytes, shows the progress in bytes, and returns the sums.
+    pub(crate) fn add(&self, things: u64, bytes: u64, noun: &str) -> (u64, u64) {
+        let things = self.things.fetch_add(things, Ordering::Relaxed) + things;
+        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.update(bytes, things, noun, bytes);
+        (things, bytes)
+    }
+
     /// Shows the progress. `position` is in the unit of the total, from which the time left is computed. `things`, with a noun
     /// whose plural ends with s, and `bytes` are shown with their rates.
     pub(crate) fn update(&self, position: u64, things: u64, noun: &str, bytes: u64) {
         if self.bar.is_hidden() && self.events.is_none() {
             return;
         }
-        let Ok(mut state) = self.state.lock() else {
+        // A thread does not wait for another thread that draws the bar.
+        let Ok(mut state) = self.state.try_lock() else {
             return;
         };
         let now = Instant::now();

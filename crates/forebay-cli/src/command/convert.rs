@@ -4,8 +4,6 @@ pub(super) mod summary;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as ClapArgs, ValueEnum};
@@ -305,9 +303,7 @@ pub(super) fn shards(
 /// Shows the progress of a conversion.
 pub(super) struct Watch<'a> {
     console: &'a Console,
-    bar: Mutex<Bar>,
-    records: AtomicU64,
-    bytes: AtomicU64,
+    bar: Bar,
 }
 
 impl<'a> Watch<'a> {
@@ -315,9 +311,7 @@ impl<'a> Watch<'a> {
     pub(super) fn start(console: &'a Console, what: &'static str, total: Option<u64>) -> Self {
         Self {
             console,
-            bar: Mutex::new(console.bar(what, total)),
-            records: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            bar: console.bar(what, total),
         }
     }
 }
@@ -329,12 +323,7 @@ impl Observer for Watch<'_> {
     }
 
     fn advanced(&self, records: u64, bytes: u64) {
-        let records = self.records.fetch_add(records, Ordering::Relaxed) + records;
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A worker does not wait for another worker that draws the bar.
-        if let Ok(bar) = self.bar.try_lock() {
-            bar.update(bytes, records, "records", bytes);
-        }
+        self.bar.add(records, bytes, "records");
     }
 
     fn shard_done(&self, shard: &ShardDone) {

@@ -2,8 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
@@ -136,10 +135,8 @@ impl Job<'_> {
 /// Shows the progress of a copy.
 struct Watch<'a> {
     console: &'a Console,
-    bar: Mutex<Bar>,
+    bar: Bar,
     noun: &'static str,
-    objects: AtomicU64,
-    bytes: AtomicU64,
     /// Time of the last `progress` event.
     told: Mutex<Instant>,
 }
@@ -148,21 +145,14 @@ impl<'a> Watch<'a> {
     fn new(console: &'a Console, stage: &str, noun: &'static str, total: Option<u64>) -> Self {
         Self {
             console,
-            bar: Mutex::new(console.bar(stage, total)),
+            bar: console.bar(stage, total),
             noun,
-            objects: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
             told: Mutex::new(Instant::now()),
         }
     }
 
     fn advance(&self, objects: u64, bytes: u64) {
-        let objects = self.objects.fetch_add(objects, Ordering::Relaxed) + objects;
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A thread does not wait for another thread that draws the bar.
-        if let Ok(bar) = self.bar.try_lock() {
-            bar.update(bytes, objects, self.noun, bytes);
-        }
+        let (objects, bytes) = self.bar.add(objects, bytes, self.noun);
         if !self.console.is_json() {
             return;
         }
@@ -173,10 +163,6 @@ impl<'a> Watch<'a> {
             self.console
                 .event("progress", &json!({"objects": objects, "bytes": bytes}));
         }
-    }
-
-    fn bar(&self) -> MutexGuard<'_, Bar> {
-        self.bar.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -279,7 +265,6 @@ pub(super) fn run(job: &Job<'_>, console: &Console) -> Result<Outcome, Failure> 
     let (_, bytes) = plan.to_move();
     let watch = Watch::new(console, "copying", "objects", Some(bytes));
     let done = plan.run(&watch, &cancel);
-    drop(watch.bar());
     drop(watch);
     let summary = done?;
     print(&summary, &plan, &Traffic::since(&before), outcome, console);

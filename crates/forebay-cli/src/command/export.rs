@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
@@ -65,15 +64,11 @@ pub(crate) struct Args {
 struct Watch<'a> {
     console: &'a Console,
     bar: Bar,
-    files: AtomicU64,
-    bytes: AtomicU64,
 }
 
 impl Observer for Watch<'_> {
     fn advanced(&self, files: u64, bytes: u64) {
-        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.bar.update(bytes, files, "files", bytes);
+        self.bar.add(files, bytes, "files");
     }
 
     fn record_skipped(&self, skipped: &SkippedRecord) {
@@ -111,8 +106,6 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         console,
         // The total counts whole records, which are about 1 % larger than their images.
         bar: console.bar("exporting", Some(splits.map(|split| split.bytes).sum())),
-        files: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
     };
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let summary = export(&options, &watch, &cancel)?;

@@ -1,7 +1,6 @@
 //! Support for checkpoints in `inspect`, `verify`, `export` and `rm`, which are otherwise for datasets.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use forebay_staging::checkpoint::{self, Checkpoint, default_area};
@@ -220,11 +219,9 @@ pub(super) fn verify(found: &Checkpoint, console: &Console) -> Result<(), Failur
         .map(|part| part.files.len() as u64)
         .sum();
     let bar = console.bar("verifying", Some(bytes));
-    let read = AtomicU64::new(0);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     let damage = found.verify(&cancel, &|more| {
-        let read = read.fetch_add(more, Ordering::Relaxed) + more;
-        bar.update(read, read, "bytes", read);
+        bar.add(more, more, "bytes");
     });
     drop(bar);
     let damage = match damage {
@@ -304,12 +301,10 @@ pub(super) fn export(
     }
     let bytes: u64 = files.iter().map(|(_, file, _)| file.bytes).sum();
     let bar = console.bar("copying", Some(bytes));
-    let copied = AtomicU64::new(0);
     let cancel = Cancel::from_flag(console.interrupt().answer().flag());
     for (number, file, path) in &files {
         found.export(*number, file, path, &cancel, &|more| {
-            let copied = copied.fetch_add(more, Ordering::Relaxed) + more;
-            bar.update(copied, copied, "bytes", copied);
+            bar.add(more, more, "bytes");
         })?;
     }
     drop(bar);

@@ -1,7 +1,7 @@
 //! Statistics of `inspect`: from the indexes alone, and with `--deep` from every record.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_image::{Limits, probe};
 use forebay_shard::Shard;
@@ -69,11 +69,8 @@ impl ImageFigures {
         let shards: Vec<&Shard> = splits.iter().flat_map(|(_, shards)| shards).collect();
         let total = shards.iter().map(|shard| shard.file_len()).sum();
         let bar = console.bar("reading", Some(total));
-        let (records, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let progress = |len: u64| {
-            let records = records.fetch_add(1, Ordering::Relaxed) + 1;
-            let bytes = bytes.fetch_add(len, Ordering::Relaxed) + len;
-            bar.update(bytes, records, "records", bytes);
+            bar.add(1, len, "records");
         };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let failed = AtomicBool::new(false);

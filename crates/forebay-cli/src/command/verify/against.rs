@@ -1,7 +1,6 @@
 //! `forebay verify --compare-source`: compares a dataset with the source from which it was packed.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_pack::{Cancel, ComparisonReport, DifferenceKind, Observer, SourceComparison, Stage};
 use forebay_store::{Location, StoreOptions};
@@ -33,19 +32,13 @@ pub(super) fn figures(report: &ComparisonReport) -> Value {
 }
 
 /// Shows the progress of the census.
-struct Watch {
-    bar: Bar,
-    files: AtomicU64,
-    bytes: AtomicU64,
-}
+struct Watch(Bar);
 
 impl Observer for Watch {
     fn stage(&self, _stage: Stage) {}
 
     fn counted(&self, files: u64, bytes: u64) {
-        let files = self.files.fetch_add(files, Ordering::Relaxed) + files;
-        let bytes = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.bar.update(bytes, files, "files", bytes);
+        self.0.add(files, bytes, "files");
     }
 }
 
@@ -62,11 +55,7 @@ pub(super) fn open(
     if dataset.kind() != Kind::Dataset {
         return Err(one_dataset());
     }
-    let watch = Watch {
-        bar: console.bar("census", None),
-        files: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-    };
+    let watch = Watch(console.bar("census", None));
     let cancel = Cancel::from_flag(console.interrupt().flag());
     let source = Location::parse(source)?;
     let (root, storage) = (dataset.path(), dataset.shared_storage());

@@ -29,7 +29,6 @@ use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::input::{Input, Kind, MANIFEST, show};
 use crate::paint::printable;
-use crate::progress::Bar;
 use crate::quantity;
 use crate::store_args::StoreArgs;
 
@@ -226,7 +225,7 @@ fn verify_with(
     console: &Console,
 ) -> Result<Verified, Failure> {
     let started = Instant::now();
-    let bar = Watch::start(input, console);
+    let bar = console.bar("verifying", total_bytes(input));
     let decoded = AtomicU64::new(0);
     // Errors of the manifest are ignored here, and reported by the verification.
     let features = match input.kind() {
@@ -254,7 +253,9 @@ fn verify_with(
         stop: Some(&stop),
         ..VerifyOptions::default()
     };
-    let observer = |progress: VerifyProgress| bar.advance(progress);
+    let observer = |progress: VerifyProgress| {
+        bar.add(progress.records, progress.bytes, "records");
+    };
     let (path, storage) = (input.path(), input.storage());
     let report = match input.kind() {
         Kind::Dataset => verify_dataset_in(path, storage, &options, &observer)?,
@@ -311,38 +312,18 @@ fn decode_image(
     Ok(())
 }
 
-struct Watch {
-    bar: Bar,
-    records: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Watch {
-    fn start(input: &Input, console: &Console) -> Self {
-        let total = match input.kind() {
-            Kind::Shard => input
-                .storage()
-                .open(input.path())
-                .map(|file| file.len())
-                .ok(),
-            // Errors of the manifest are ignored here, and reported by the verification.
-            Kind::Dataset => input
-                .manifest()
-                .ok()
-                .map(|manifest| manifest.splits.iter().map(|split| split.bytes).sum()),
-        };
-        Self {
-            bar: console.bar("verifying", total),
-            records: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-        }
-    }
-
-    fn advance(&self, progress: VerifyProgress) {
-        let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed) + n;
-        let records = add(&self.records, progress.records);
-        let bytes = add(&self.bytes, progress.bytes);
-        self.bar.update(bytes, records, "records", bytes);
+/// Returns the bytes to verify, for the bar. The verification reports errors.
+fn total_bytes(input: &Input) -> Option<u64> {
+    match input.kind() {
+        Kind::Shard => input
+            .storage()
+            .open(input.path())
+            .map(|file| file.len())
+            .ok(),
+        Kind::Dataset => input
+            .manifest()
+            .ok()
+            .map(|manifest| manifest.splits.iter().map(|split| split.bytes).sum()),
     }
 }
 
