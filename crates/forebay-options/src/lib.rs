@@ -124,21 +124,6 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-impl OptionKind {
-    /// Returns the syntax of a value in CONFIG.toml and on the command line, if it is more than a word or a number.
-    #[must_use]
-    pub fn toml_form(self) -> Option<&'static str> {
-        match self {
-            Self::Transform => Some(
-                r#""train", "eval" or "keep_encoded", a table such as { kind = "train", size = 160 }, or a list"#,
-            ),
-            Self::BatchTransform => Some(r#"{ kind = "Mixup", alpha = 0.2 }"#),
-            Self::Normalize => Some("{ mean = [...], std = [...] }"),
-            _ => None,
-        }
-    }
-}
-
 /// An option, as help and documentation show it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]

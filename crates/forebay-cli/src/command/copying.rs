@@ -73,7 +73,6 @@ pub(super) enum Checksum {
 pub(super) struct Job<'a> {
     pub(super) source: &'a Path,
     pub(super) destination: &'a Path,
-    pub(super) mode: CopyMode,
     /// Whether to copy directories that are not datasets.
     pub(super) recursive: bool,
     pub(super) delete: bool,
@@ -84,7 +83,10 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     fn options(&self) -> CopyOptions {
         let mut options = CopyOptions::default();
-        options.mode = self.mode;
+        options.mode = match self.delete {
+            true => CopyMode::Sync,
+            false => CopyMode::Copy,
+        };
         options.compare = match self.how.checksum {
             Checksum::Stored => Compare::Stored,
             Checksum::Read => Compare::Read,

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use forebay_pack::copy::CopyMode;
 
 use super::copying::{self, How, Job};
 use crate::console::Console;
@@ -54,10 +53,6 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
     let job = Job {
         source: &args.source,
         destination: &args.destination,
-        mode: match args.delete_extra {
-            true => CopyMode::Sync,
-            false => CopyMode::Copy,
-        },
         recursive: args.recursive || args.delete_extra,
         delete: args.delete_extra,
         how: &args.how,

@@ -23,7 +23,7 @@ use forebay_formats::images::SourceLayout;
 use forebay_formats::key_path::join;
 use forebay_image::Limits;
 use forebay_shard::example::RecordFeatures;
-use forebay_shard::{ExampleView, LocalFiles, Manifest, Shard, Storage};
+use forebay_shard::{ExampleView, Manifest, Shard, Storage};
 use forebay_store::{Location, StoreOptions};
 use report::{PackOutcome, ReportBuilder};
 use source::{ImageComparison, SourceBytes};
@@ -71,32 +71,12 @@ struct ShardFiles {
 }
 
 impl SourceComparison {
-    /// Takes the census of a source, with the options that the manifest of the dataset records.
+    /// Takes the census of a source, with the options that the manifest of the dataset records. `src_store` configures access
+    /// to a source in a store.
     ///
     /// # Errors
     /// If either cannot be read, or the records have no keys.
     pub fn open(
-        dataset: &Path,
-        src: impl Into<Location>,
-        observer: &dyn Observer,
-        cancel: &Cancel,
-    ) -> Result<Self> {
-        let files = Arc::new(LocalFiles::within_limits());
-        Self::open_in(
-            dataset,
-            files,
-            src,
-            &StoreOptions::default(),
-            observer,
-            cancel,
-        )
-    }
-
-    /// As [`open`](Self::open), for a dataset in any storage. `src_store` configures access to a source in a store.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(
         dataset: &Path,
         storage: Arc<dyn Storage>,
         src: impl Into<Location>,
@@ -185,6 +165,7 @@ impl SourceComparison {
             });
         };
         let no_image = || "the record holds no image".to_owned();
+        // A progressive file that was transcoded to baseline is restored byte for byte.
         let example = ExampleView::parse(payload).map_err(|_| no_image());
         let original = example
             .and_then(|example| original_image(&example, &self.features)?.ok_or_else(no_image));
@@ -209,15 +190,6 @@ impl SourceComparison {
                 }
                 return;
             }
-            // A progressive file that was transcoded to baseline is restored byte for byte.
-            let original = match ExampleView::parse(payload)
-                .map(|record| original_image(&record, &self.features))
-            {
-                Ok(Ok(original)) => original,
-                Ok(Err(what)) => return note(DifferenceKind::Changed, what),
-                Err(_) => None,
-            };
-            let image = original.as_deref().unwrap_or(image);
             match self.source.compare(at, &entry, image, buffer) {
                 ImageComparison::Same => self.report().verbatim += 1,
                 ImageComparison::Differs(how) => note(DifferenceKind::Changed, how),

@@ -121,26 +121,6 @@ impl SourceListing {
         Ok(listing)
     }
 
-    /// The number of objects.
-    pub fn objects(&self) -> u64 {
-        self.items.len() as u64
-    }
-
-    /// The total size of the objects in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.items.iter().map(|item| item.object.len).sum()
-    }
-
-    /// The entries that cannot be copied.
-    pub fn left_out(&self) -> &[LeftOut] {
-        &self.left_out
-    }
-
-    /// The datasets in the source.
-    pub fn datasets(&self) -> &[DatasetFound] {
-        &self.datasets
-    }
-
     /// Refuses an unfinished pack, which has shards and no manifest: its copy would look like a directory of plain files.
     fn refuse_unfinished(&self, store: &Store) -> Result<(), CopyError> {
         if !self.datasets.is_empty() {

@@ -3,9 +3,7 @@
 use crate::layout;
 use crate::support;
 
-use forebay_pack::{
-    Cancel, ComparisonReport, DatasetFormat, DifferenceKind, PackOptions, SourceComparison,
-};
+use forebay_pack::{ComparisonReport, DatasetFormat, DifferenceKind, PackOptions};
 use forebay_shard::verify::{VerifyOptions, verify_dataset};
 use forebay_shard::{Dataset, RecordMeta, indexed};
 use layout::*;
@@ -13,7 +11,7 @@ use std::path::Path;
 use support::*;
 
 fn compare(dst: &Path, src: &Path) -> ComparisonReport {
-    let against = SourceComparison::open(dst, src, &(), &Cancel::new()).unwrap();
+    let against = comparison(dst, src);
     let check = |shard: &Path, record: u64, payload: &[u8]| {
         against.check(shard, record, payload);
         Ok(())

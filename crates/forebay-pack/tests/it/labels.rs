@@ -65,13 +65,7 @@ fn a_split_column_divides_a_directory() {
     let features = Manifest::load(&dst).unwrap().features;
     assert!(features.iter().all(|feature| feature.name != "split"));
     // The comparison with the source finds each file in the split that the column assigned.
-    let against = forebay_pack::SourceComparison::open(
-        &dst,
-        src.as_path(),
-        &(),
-        &forebay_pack::Cancel::new(),
-    )
-    .unwrap();
+    let against = comparison(&dst, &src);
     let dataset = Dataset::open(&dst).unwrap();
     for name in ["train", "validation", "test"] {
         for shard in dataset.split(name).unwrap().shards() {

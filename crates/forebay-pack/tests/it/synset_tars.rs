@@ -5,7 +5,7 @@ use crate::support;
 
 use forebay_pack::{
     Action, Cancel, DatasetFormat, Error, FinishOptions, Observer, Part, Reason, ShardDone,
-    Sharding, SourceComparison, SourceLayout, finish, prepare,
+    Sharding, SourceLayout, finish, prepare,
 };
 use layout::*;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn tars_of_synsets_give_the_shards_of_the_extracted_tree() {
             assert_eq!(manifest(&dst).fingerprint, manifest(&whole).fingerprint);
             assert!(shards(&dst) == shards(&whole), "{format:?} {jobs}");
             assert!(records(&dst, "train").contains_key(b"n00000003/any/depth/x.png".as_slice()));
-            SourceComparison::open(&dst, tars.as_path(), &(), &Cancel::new()).unwrap();
+            comparison(&dst, &tars);
         }
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn open(
     let cancel = Cancel::from_flag(console.interrupt().flag());
     let source = Location::parse(source)?;
     let (root, storage) = (dataset.path(), dataset.shared_storage());
-    let opened = SourceComparison::open_in(root, storage, source, store, &watch, &cancel);
+    let opened = SourceComparison::open(root, storage, source, store, &watch, &cancel);
     opened.map_err(|error| match error {
         forebay_pack::Error::Interrupted { .. } => {
             Failure::interrupted("the source was not yet looked at as a whole")

@@ -1,11 +1,20 @@
 //! Small image trees for the tests, and functions that examine the results.
 
-use forebay_pack::{Cancel, PackOptions, Result, Sharding, Summary, pack};
-use forebay_shard::{Dataset, ExampleView};
+use forebay_pack::{Cancel, PackOptions, Result, Sharding, SourceComparison, Summary, pack};
+use forebay_shard::{Dataset, ExampleView, LocalFiles};
+use forebay_store::StoreOptions;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Starts the comparison of a dataset with its source, both in directories.
+pub(crate) fn comparison(dst: &Path, src: &Path) -> SourceComparison {
+    let files = Arc::new(LocalFiles::within_limits());
+    let store = StoreOptions::default();
+    SourceComparison::open(dst, files, src, &store, &(), &Cancel::new()).unwrap()
+}
 
 /// Returns a very small gray JPEG, with `payload` in comments.
 pub(crate) fn jpeg(width: u16, height: u16, channels: u8, payload: &[u8]) -> Vec<u8> {
