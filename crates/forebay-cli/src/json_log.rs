@@ -1,6 +1,6 @@
 //! Lines of a log for programs, with one JSON object each.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
@@ -20,28 +20,13 @@ pub(crate) fn line(level: &str, event: &str, text: &str, hint: Option<&str>) -> 
 
 /// Formats a time as RFC 3339, in UTC, with milliseconds.
 pub(crate) fn timestamp(now: SystemTime) -> String {
-    let since = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (seconds, ms) = (since.as_secs(), since.subsec_millis());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0, in cycles of 400 years (146,097 days).
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 {
-        (month + 3, 0)
-    } else {
-        (month - 9, 1)
-    };
-    let year = era * 400 + year + carry;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    humantime::format_rfc3339_millis(now.max(UNIX_EPOCH)).to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
