@@ -114,9 +114,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("file system", dataset::file_system),
     ("dataset", dataset::dataset),
     ("page cache", dataset::page_cache),
-    ("clock", network::clock),
     ("server", network::server),
-    ("mtu", network::mtu),
 ];
 
 pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
