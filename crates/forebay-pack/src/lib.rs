@@ -33,9 +33,9 @@ mod writer;
 pub use against::{ComparisonReport, Difference, DifferenceKind, SourceComparison};
 pub use census::{Census, SplitCensus};
 pub use convert::{
-    ConversionPlan, ConvertOptions, ConvertSource, ConvertSummary, ForeignFiles, ImageChange,
-    OutputFormat, ProgressiveChange, RepairOptions, RepairSummary, SeekPointChange, convert,
-    convert_part, finish_conversion, plan_conversion, repair,
+    ConversionPlan, ConvertOptions, ConvertSource, ConvertSummary, ImageChange, OutputFormat,
+    ProgressiveChange, RepairOptions, RepairSummary, SeekPointChange, convert, convert_part,
+    finish_conversion, plan_conversion, repair,
 };
 pub use error::{Error, Result, SampleError};
 pub use export::{ExportOptions, ExportSummary, export, original_image};

@@ -9,9 +9,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ForeignFiles, ImageChange, Observer, OutputFormat,
-    ProgressiveChange, RecordFormat, SeekPointChange, ShardDone, Sharding, Stage, convert,
-    convert_part, finish_conversion, plan_conversion,
+    Cancel, ConvertOptions, ConvertSource, ImageChange, Observer, OutputFormat, ProgressiveChange,
+    RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding, Stage, convert, convert_part,
+    finish_conversion, plan_conversion,
 };
 use forebay_shard::{BlockCompression, Manifest, ShardFormat};
 use forebay_store::{Location, StoreOptions};
@@ -295,9 +295,11 @@ pub(super) fn shards(
         // The root is the file itself, since its directory may also be the destination.
         (path.clone(), vec![path])
     };
-    let mut files = ForeignFiles::new(root, names::by_split(&paths, foreign.split.as_deref())?);
-    files.records = foreign.records();
-    Ok((ConvertSource::Files(files), Kind::Tfrecord))
+    let mut input = RecordInput::new(root.as_path());
+    input.splits = names::by_split(&paths, foreign.split.as_deref())?;
+    input.features = foreign.records();
+    let source = ConvertSource::Records(RecordFormat::TFRECORD, Box::new(input));
+    Ok((source, Kind::Tfrecord))
 }
 
 /// Shows the progress of a conversion.
@@ -393,8 +395,10 @@ fn source_bytes(source: &ConvertSource, read: &ReadOptions) -> Option<u64> {
             let manifest = Manifest::load_in(root, &*storage).ok()?;
             Some(manifest.splits.iter().map(|split| split.bytes).sum())
         }
-        ConvertSource::Files(files) => files.splits.values().flatten().map(|path| size(path)).sum(),
-        // Progress counts record bytes, which differ from the file sizes of these formats.
-        ConvertSource::Records(..) => None,
+        // Progress counts record bytes, which differ from the file sizes of formats without a list of files.
+        ConvertSource::Records(_, input) if input.splits.is_empty() => None,
+        ConvertSource::Records(_, input) => {
+            input.splits.values().flatten().map(|path| size(path)).sum()
+        }
     }
 }

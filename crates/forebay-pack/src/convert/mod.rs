@@ -28,8 +28,7 @@ mod summary;
 
 pub use conversion::convert;
 pub use options::{
-    ConvertOptions, ConvertSource, ForeignFiles, ImageChange, OutputFormat, ProgressiveChange,
-    SeekPointChange,
+    ConvertOptions, ConvertSource, ImageChange, OutputFormat, ProgressiveChange, SeekPointChange,
 };
 pub use parts::{ConversionPlan, convert_part, finish_conversion, plan_conversion};
 pub use repair::{RepairOptions, RepairSummary, repair};

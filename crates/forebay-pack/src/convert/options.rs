@@ -6,51 +6,26 @@ use crate::options::{
     check_private, seek_points_argument,
 };
 use forebay_cache::ReadOptions;
-use forebay_formats::records::{ForeignRecords, RecordFormat, RecordInput};
+use forebay_formats::records::{RecordFormat, RecordInput};
 use forebay_image::SeekDensity;
 use forebay_shard::{BlockCompression, ShardFormat};
 use forebay_store::{Durability, Location};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Source of the conversion.
 #[derive(Debug, Clone)]
 pub enum ConvertSource {
     /// A dataset: a directory with a manifest, local or in a store.
     Dataset(Location),
-    /// TFRecord files that another tool wrote.
-    Files(ForeignFiles),
-    /// Records of another format.
+    /// Records without a manifest, such as TFRecord files that another tool wrote.
     Records(RecordFormat, Box<RecordInput>),
-}
-
-/// TFRecord files without a manifest, with the information that a manifest would contain.
-#[derive(Debug, Clone)]
-pub struct ForeignFiles {
-    /// The directory of the files, for messages and to prevent a destination inside it.
-    pub root: PathBuf,
-    /// The files of each split, in order.
-    pub splits: BTreeMap<String, Vec<PathBuf>>,
-    /// The features that hold image, label and key.
-    pub records: ForeignRecords,
-}
-
-impl ForeignFiles {
-    /// Creates a source whose features are detected from its records.
-    pub fn new(root: impl Into<PathBuf>, splits: BTreeMap<String, Vec<PathBuf>>) -> Self {
-        Self {
-            root: root.into(),
-            splits,
-            records: ForeignRecords::default(),
-        }
-    }
 }
 
 impl ConvertSource {
     pub(super) fn root(&self) -> &Path {
         match self {
             Self::Dataset(location) => location.local_path().unwrap_or(Path::new("")),
-            Self::Files(files) => &files.root,
             // Files that were named individually may be next to the destination.
             Self::Records(_, input) if !input.files.is_empty() => Path::new(""),
             Self::Records(_, input) => input.location.local_path().unwrap_or(Path::new("")),

@@ -35,12 +35,6 @@ impl Source {
             ConvertSource::Dataset(location) => {
                 (RecordFormat::DATASET, RecordInput::new(location.clone()))
             }
-            ConvertSource::Files(files) => {
-                let mut input = RecordInput::new(files.root.as_path());
-                input.splits.clone_from(&files.splits);
-                input.features = files.records.clone();
-                (RecordFormat::TFRECORD, input)
-            }
             ConvertSource::Records(format, input) => (*format, (**input).clone()),
         };
         input.read = options.read.clone();

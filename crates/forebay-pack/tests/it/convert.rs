@@ -4,9 +4,9 @@ use crate::support;
 
 use forebay_image::{SeekDensity, build_seek_points};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, ForeignFiles,
-    Observer, OnBad, ProgressiveChange, RecordFormat, RecordInput, Result, SeekPointChange,
-    ShardDone, Sharding, convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, Observer, OnBad,
+    ProgressiveChange, RecordFormat, RecordInput, Result, SeekPointChange, ShardDone, Sharding,
+    convert,
 };
 use forebay_shard::checksum::crc32c;
 use forebay_shard::verify::{self, verify_dataset};
@@ -293,12 +293,16 @@ fn records_of_other_tools_are_converted_unchanged() {
     let paths = (0..2)
         .map(|i| root.join(format!("train-{i:05}-of-00002")))
         .collect();
-    let mut files = ForeignFiles::new(&root, BTreeMap::from([("train".to_owned(), paths)]));
-    files.records.label_base = Some(0);
+    let mut input = RecordInput::new(root.as_path());
+    input.splits = BTreeMap::from([("train".to_owned(), paths)]);
+    input.features.label_base = Some(0);
+    let source = |input: &RecordInput| {
+        ConvertSource::Records(RecordFormat::TFRECORD, Box::new(input.clone()))
+    };
     // Loaders cannot read records without images, so such records are refused unless requested. With one thread, the error
     // names the first of them.
     let mut refused = of(&root, &dir.path().join("refused"), DatasetFormat::INDEXED);
-    (refused.src, refused.jobs) = (ConvertSource::Files(files.clone()), Some(1));
+    (refused.src, refused.jobs) = (source(&input), Some(1));
     refused.on_bad = OnBad::Fail;
     let error = convert(&refused, &(), &Cancel::new())
         .unwrap_err()
@@ -310,7 +314,7 @@ fn records_of_other_tools_are_converted_unchanged() {
     );
     // With `Skip`, records without images are left out, each with its reason.
     let mut skipping = of(&root, &dir.path().join("skipped"), DatasetFormat::INDEXED);
-    skipping.src = ConvertSource::Files(files.clone());
+    skipping.src = source(&input);
     skipping.on_bad = OnBad::Skip;
     let summary = convert(&skipping, &(), &Cancel::new()).unwrap();
     assert_eq!(summary.skipped(), 3);
@@ -319,8 +323,8 @@ fn records_of_other_tools_are_converted_unchanged() {
     assert!(report.contains(features), "{report}");
     assert!(!dir.path().join("refused/forebay.json").exists());
     // With `without_images`, a record may lack an image, but an invalid image is still refused.
-    files.records.without_images = true;
-    let source = ConvertSource::Files(files);
+    input.features.without_images = true;
+    let source = source(&input);
     let kept: Vec<_> = (0..10).filter(|i| *i != 3).collect();
     let convert_to = |name: &str, change| {
         let dst = dir.path().join(name);

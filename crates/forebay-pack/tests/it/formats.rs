@@ -4,9 +4,9 @@ use crate::support;
 
 use forebay_image::{FastCoding, PngCompression, SampleFormat, encode_png_samples};
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ForeignFiles,
-    ImageChange, ImageForm, MaxBad, Observer, OnBad, OutputFormat, RecordFormat, RecordInput,
-    SeekPointChange, ShardDone, Sharding, convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, ImageChange, ImageForm,
+    MaxBad, Observer, OnBad, OutputFormat, RecordFormat, RecordInput, SeekPointChange, ShardDone,
+    Sharding, convert,
 };
 use forebay_shard::{BlockCompression, Dataset, ExampleBuilder, Manifest, RecordMeta, tfrecord};
 use forebay_store::{Durability, Location};
@@ -177,8 +177,9 @@ fn foreign(parent: &Path, records: &[(&[u8], Vec<u8>)]) -> ConvertSource {
         writer.append(record, &RecordMeta::default()).unwrap();
     }
     writer.finish().unwrap();
-    let splits = BTreeMap::from([("train".to_owned(), vec![path])]);
-    ConvertSource::Files(ForeignFiles::new(dir, splits))
+    let mut input = RecordInput::new(dir.as_path());
+    input.splits = BTreeMap::from([("train".to_owned(), vec![path])]);
+    ConvertSource::Records(RecordFormat::TFRECORD, Box::new(input))
 }
 
 fn record(key: &[u8], change: impl FnOnce(&mut ExampleBuilder<'_>)) -> Vec<u8> {

@@ -3,9 +3,8 @@
 use crate::support;
 
 use forebay_pack::{
-    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, ForeignFiles,
-    Observer, OutputFormat, RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding,
-    convert,
+    Cancel, ConvertOptions, ConvertSource, ConvertSummary, DatasetFormat, Error, Observer,
+    OutputFormat, RecordFormat, RecordInput, SeekPointChange, ShardDone, Sharding, convert,
 };
 use forebay_shard::{BlockCompression, Codec, Dataset, Manifest, ShardFormat, verify};
 use forebay_store::{Durability, Location};
@@ -77,8 +76,10 @@ fn sources(dir: &Path) -> Vec<(&'static str, ConvertSource)> {
             .or_default()
             .push(dir.join("tfrecord").join(name));
     }
-    let files = ForeignFiles::new(dir.join("tfrecord"), files);
-    sources.push(("tfrecord", ConvertSource::Files(files)));
+    let mut input = RecordInput::new(dir.join("tfrecord").as_path());
+    input.splits = files;
+    let source = ConvertSource::Records(RecordFormat::TFRECORD, Box::new(input));
+    sources.push(("tfrecord", source));
     sources
 }
 

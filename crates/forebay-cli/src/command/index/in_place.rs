@@ -82,7 +82,7 @@ pub(super) fn options(
     };
     let Some(output) = &args.output else {
         let what = match &source {
-            ConvertSource::Records(format, _) => format.title(),
+            ConvertSource::Records(format, input) if input.splits.is_empty() => format.title(),
             _ => "TFRecords with seek points in their index",
         };
         return Err(
