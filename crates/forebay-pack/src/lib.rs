@@ -13,6 +13,7 @@ mod bad_count;
 mod census;
 mod convert;
 pub mod copy;
+mod differences;
 mod error;
 mod export;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -1,7 +1,8 @@
 //! Turns options into a plan, before anything is written.
 
 use crate::bad_count::BadCount;
-use crate::census::{self, Census, CensusRecord, inputs};
+use crate::census::{Census, CensusRecord, inputs};
+use crate::differences::differences;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, SourceProgress, Stage};
 use crate::open_files;
@@ -112,7 +113,7 @@ fn recorded(options: &PackOptions) -> Result<Option<Census>> {
         return Ok(None);
     };
     let dst = upload::shown(&options.dst);
-    let differences = census::differences(&then, &inputs(options)?);
+    let differences = differences([&then, &inputs(options)?], ["then", "now"]);
     PlanDifference::of(differences, PlanDifference::Arguments)
         .refuse_part(&dst, "this part".to_owned())?;
     let facts = (plan.findings, outline.warnings);

@@ -14,7 +14,7 @@ mod split;
 mod store_tests;
 
 use label_join::LabelJoin;
-pub(crate) use record::{CensusRecord, Inputs, MAX_BYTES as RECORD_MAX_BYTES, differences, inputs};
+pub(crate) use record::{CensusRecord, Inputs, MAX_BYTES as RECORD_MAX_BYTES, inputs};
 pub use split::SplitCensus;
 
 use crate::error::{Error, Result};

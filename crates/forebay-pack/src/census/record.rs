@@ -203,27 +203,6 @@ impl SplitCensus {
     }
 }
 
-/// Returns the differences between the inputs of a recorded census and those of a part, as text.
-pub(crate) fn differences(then: &Inputs, now: &Inputs) -> Vec<String> {
-    let names: std::collections::BTreeSet<_> = then.keys().chain(now.keys()).collect();
-    let value = |inputs: &Inputs, name: &String| {
-        let value = inputs.get(name).map(String::as_str);
-        value.unwrap_or("not given").to_owned()
-    };
-    let different = names
-        .into_iter()
-        .filter(|name| then.get(*name) != now.get(*name));
-    different
-        .map(|name| {
-            format!(
-                "{name}: then {}, now {}",
-                value(then, name),
-                value(now, name)
-            )
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

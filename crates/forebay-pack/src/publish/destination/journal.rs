@@ -7,6 +7,7 @@
 
 use super::split_of_numbered;
 use crate::census::Census;
+use crate::differences::differences;
 use crate::error::{Error, Result};
 use crate::observer::ShardDone;
 use crate::plan::Plan;
@@ -260,22 +261,8 @@ impl Header {
         if self.version != now.version {
             all.push("it was started by another version of forebay".to_owned());
         }
-        for name in self.arguments.keys().chain(
-            now.arguments
-                .keys()
-                .filter(|n| !self.arguments.contains_key(*n)),
-        ) {
-            let value = |header: &Self| {
-                header
-                    .arguments
-                    .get(name)
-                    .cloned()
-                    .unwrap_or_else(|| "not given".into())
-            };
-            if value(self) != value(now) {
-                all.push(format!("{name}: then {}, now {}", value(self), value(now)));
-            }
-        }
+        let arguments = [&self.arguments, &now.arguments];
+        all.extend(differences(arguments, ["then", "now"]));
         let mut same_arguments = all.is_empty();
         self.source_differences(now, &mut all);
         if all.is_empty()

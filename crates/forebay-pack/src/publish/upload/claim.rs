@@ -4,6 +4,7 @@
 //! each upload of a shard and before publishing the manifest. This detects a store that ignored the condition, and a
 //! pack that took over the claim, before the dataset becomes visible. The owner deletes the claim after publishing.
 
+use crate::differences::differences;
 use crate::error::{Error, Result};
 use forebay_store::{Error as StoreError, Put, Store};
 use serde::{Deserialize, Serialize};
@@ -86,25 +87,8 @@ impl Claim {
 
     /// Returns the error that names the other owner of the claim, and the differences between both plans.
     pub(crate) fn lost_to(&self, other: &Self, store: &Store) -> Error {
-        let mut differences = Vec::new();
-        let names = self.arguments.keys().chain(other.arguments.keys());
-        let names: std::collections::BTreeSet<&String> = names.collect();
-        for name in names {
-            let value = |claim: &Self| {
-                claim
-                    .arguments
-                    .get(name)
-                    .cloned()
-                    .unwrap_or_else(|| "not given".into())
-            };
-            if value(self) != value(other) {
-                differences.push(format!(
-                    "{name}: there {}, here {}",
-                    value(other),
-                    value(self)
-                ));
-            }
-        }
+        let arguments = [&other.arguments, &self.arguments];
+        let mut differences = differences(arguments, ["there", "here"]);
         if differences.is_empty() && self.plan != other.plan {
             differences.push("the source is another one, or was changed".to_owned());
         }
