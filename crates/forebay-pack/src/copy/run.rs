@@ -9,7 +9,6 @@ use forebay_store::{Cancel, DirLock, Error, Object, Put, clean_stale, for_each_p
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The counts of a finished copy.
@@ -34,15 +33,6 @@ pub struct CopySummary {
     pub time: Duration,
 }
 
-#[derive(Default)]
-struct Tally {
-    copied: AtomicU64,
-    copied_bytes: AtomicU64,
-    kept: AtomicU64,
-    kept_bytes: AtomicU64,
-    published: AtomicU64,
-}
-
 /// The first damaged object, and how many there are.
 #[derive(Default)]
 struct Damage {
@@ -63,7 +53,7 @@ impl CopyPlan {
     ) -> Result<CopySummary, CopyError> {
         let begin = Instant::now();
         let _lock = self.take_destination()?;
-        let tally = Tally::default();
+        let tally = Mutex::new(CopySummary::default());
         let damage = Mutex::new(Damage::default());
         observer.stage("copying");
         for group in &self.groups {
@@ -77,15 +67,8 @@ impl CopyPlan {
                 problem,
             });
         }
-        let mut summary = CopySummary {
-            copied: tally.copied.into_inner(),
-            copied_bytes: tally.copied_bytes.into_inner(),
-            kept: tally.kept.into_inner(),
-            kept_bytes: tally.kept_bytes.into_inner(),
-            published: tally.published.into_inner(),
-            ..CopySummary::default()
-        };
-        self.delete(&mut summary, observer, cancel)?;
+        self.delete(&tally, observer, cancel)?;
+        let mut summary = tally.into_inner().unwrap_or_else(|e| e.into_inner());
         summary.time = begin.elapsed();
         Ok(summary)
     }
@@ -114,7 +97,7 @@ impl CopyPlan {
     fn run_group(
         &self,
         group: &Group,
-        tally: &Tally,
+        tally: &Mutex<CopySummary>,
         damage: &Mutex<Damage>,
         observer: &dyn CopyObserver,
         cancel: &Cancel,
@@ -138,10 +121,10 @@ impl CopyPlan {
             observer.stage("publishing");
             self.confirm(group)?;
             self.publish(group, manifest, publish)?;
-            tally.published.fetch_add(1, Ordering::Relaxed);
+            lock(tally).published += 1;
             observer.moved(manifest.bytes);
         }
-        tally.count(manifest);
+        lock(tally).count(manifest);
         observer.done(&manifest.key, manifest.bytes, manifest.action);
         Ok(())
     }
@@ -150,7 +133,7 @@ impl CopyPlan {
     fn move_all(
         &self,
         items: &[PlannedItem],
-        tally: &Tally,
+        tally: &Mutex<CopySummary>,
         damage: &Mutex<Damage>,
         observer: &dyn CopyObserver,
         cancel: &Cancel,
@@ -159,7 +142,7 @@ impl CopyPlan {
             .iter()
             .partition(|item| item.action == CopyAction::Keep);
         for item in kept {
-            tally.count(item);
+            lock(tally).count(item);
             observer.done(&item.key, item.bytes, CopyAction::Keep);
         }
         // Largest first, so that no large object is left to a single worker at the end.
@@ -183,7 +166,7 @@ impl CopyPlan {
             }
             match mover.go(item)? {
                 Moved::Whole => {
-                    tally.count(item);
+                    lock(tally).count(item);
                     observer.done(&item.key, item.bytes, CopyAction::Copy);
                 }
                 Moved::Damaged(problem) => {
@@ -280,7 +263,7 @@ impl CopyPlan {
     /// Removes objects that are not in the source, after everything else is copied.
     fn delete(
         &self,
-        summary: &mut CopySummary,
+        tally: &Mutex<CopySummary>,
         observer: &dyn CopyObserver,
         cancel: &Cancel,
     ) -> Result<(), CopyError> {
@@ -288,20 +271,17 @@ impl CopyPlan {
             return Ok(());
         }
         observer.stage("deleting");
-        let (deleted, deleted_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let jobs = self.options.parallel.clamp(1, 16);
-        let done = for_each_parallel(self.deletions.iter(), jobs, |object| {
+        for_each_parallel(self.deletions.iter(), jobs, |object| {
             if !cancel.is_cancelled() {
                 self.target.store.delete(&object.key)?;
                 observer.done(&object.key, object.len, CopyAction::Delete);
-                deleted.fetch_add(1, Ordering::Relaxed);
-                deleted_bytes.fetch_add(object.len, Ordering::Relaxed);
+                let mut tally = lock(tally);
+                tally.deleted += 1;
+                tally.deleted_bytes += object.len;
             }
             Ok::<_, CopyError>(())
-        });
-        summary.deleted = deleted.into_inner();
-        summary.deleted_bytes = deleted_bytes.into_inner();
-        done?;
+        })?;
         if cancel.is_cancelled() {
             let total = self.items().count() as u64;
             return Err(CopyError::Interrupted { done: total, total });
@@ -331,10 +311,10 @@ impl CopyPlan {
         }
     }
 
-    fn interrupted(&self, tally: &Tally) -> CopyError {
-        let done = tally.copied.load(Ordering::Relaxed) + tally.kept.load(Ordering::Relaxed);
+    fn interrupted(&self, tally: &Mutex<CopySummary>) -> CopyError {
+        let tally = lock(tally);
         CopyError::Interrupted {
-            done,
+            done: tally.copied + tally.kept,
             total: self.items().count() as u64,
         }
     }
@@ -347,14 +327,14 @@ impl CopyPlan {
     }
 }
 
-impl Tally {
-    fn count(&self, item: &PlannedItem) {
+impl CopySummary {
+    fn count(&mut self, item: &PlannedItem) {
         let (objects, bytes) = match item.action {
-            CopyAction::Keep => (&self.kept, &self.kept_bytes),
-            _ => (&self.copied, &self.copied_bytes),
+            CopyAction::Keep => (&mut self.kept, &mut self.kept_bytes),
+            _ => (&mut self.copied, &mut self.copied_bytes),
         };
-        objects.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(item.bytes, Ordering::Relaxed);
+        *objects += 1;
+        *bytes += item.bytes;
     }
 }
 

@@ -55,7 +55,7 @@ impl ExportOptions {
 }
 
 /// Summary of an export.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportSummary {
     /// The destination directory.
@@ -114,7 +114,10 @@ pub fn export(
     let tree = Tree::open(root)?;
     let machine = || std::thread::available_parallelism().map_or(1, |n| n.get());
     let jobs = options.jobs.unwrap_or_else(machine);
-    let counts = Counts::default();
+    let summary = Mutex::new(ExportSummary {
+        root: root.to_path_buf(),
+        ..ExportSummary::default()
+    });
     let finished = AtomicU64::new(0);
     // When one shard fails, the others stop too.
     let failed = AtomicBool::new(false);
@@ -126,7 +129,7 @@ pub fn export(
         |writer, (prefix, shard)| {
             if !stopped() {
                 let job = (shard, prefix.as_slice(), features);
-                if let Err(error) = export_shard(job, writer, &counts, observer, &stopped) {
+                if let Err(error) = export_shard(job, writer, &summary, observer, &stopped) {
                     failed.store(true, Ordering::Relaxed);
                     return Err(error);
                 }
@@ -144,15 +147,7 @@ pub fn export(
     if options.durability == Durability::Synced {
         tree.sync()?;
     }
-    let summary = ExportSummary {
-        root: root.to_path_buf(),
-        files: counts.files.into_inner(),
-        bytes: counts.bytes.into_inner(),
-        unchanged: counts.unchanged.into_inner(),
-        skipped: counts.skipped.into_inner(),
-        damaged: counts.damaged.into_inner(),
-        first_skipped: counts.first.into_inner().unwrap_or_else(|e| e.into_inner()),
-    };
+    let summary = summary.into_inner().unwrap_or_else(|e| e.into_inner());
     match &summary.first_skipped {
         // Not a single file was exported.
         Some(first) if summary.files + summary.unchanged == 0 => Err(Error::Export {
@@ -164,26 +159,14 @@ pub fn export(
     }
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    files: AtomicU64,
-    bytes: AtomicU64,
-    unchanged: AtomicU64,
-    skipped: AtomicU64,
-    damaged: AtomicU64,
-    first: Mutex<Option<SkippedRecord>>,
-}
-
-impl Counts {
-    fn skip(&self, skipped: SkippedRecord, observer: &dyn Observer) {
-        observer.record_skipped(&skipped);
-        let count = if skipped.damaged {
-            &self.damaged
+impl ExportSummary {
+    fn skip(&mut self, skipped: SkippedRecord) {
+        if skipped.damaged {
+            self.damaged += 1;
         } else {
-            &self.skipped
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        let mut first = self.first.lock().unwrap_or_else(|e| e.into_inner());
+            self.skipped += 1;
+        }
+        let first = &mut self.first_skipped;
         // The result does not depend on the order in which threads find skipped records.
         if first.as_ref().is_none_or(|first| skipped < *first) {
             *first = Some(skipped);
@@ -235,10 +218,11 @@ fn for_each_record(
 fn export_shard(
     (shard, prefix, features): (&Shard, &[u8], &RecordFeatures),
     writer: &mut tree::Writer<'_>,
-    counts: &Counts,
+    summary: &Mutex<ExportSummary>,
     observer: &dyn Observer,
     stopped: &dyn Fn() -> bool,
 ) -> Result<()> {
+    let lock = || summary.lock().unwrap_or_else(|e| e.into_inner());
     let skip = |record: Option<u64>, what: String, damaged: bool| {
         let skipped = SkippedRecord {
             shard: shard.path().to_path_buf(),
@@ -246,7 +230,8 @@ fn export_shard(
             what,
             damaged,
         };
-        counts.skip(skipped, observer);
+        observer.record_skipped(&skipped);
+        lock().skip(skipped);
     };
     // All keys are read at once: they are stored in pages, in which finding a single key means reading the whole page.
     let mut keys = Vec::new();
@@ -281,12 +266,14 @@ fn export_shard(
         let known = (key, shard.label(number), number);
         match export_record(bytes, known, features, prefix, writer)? {
             Ok((WriteOutcome::New, len)) => {
-                counts.files.fetch_add(1, Ordering::Relaxed);
-                counts.bytes.fetch_add(len, Ordering::Relaxed);
+                let mut summary = lock();
+                summary.files += 1;
+                summary.bytes += len;
+                drop(summary);
                 observer.advanced(1, len);
             }
             Ok((WriteOutcome::There, len)) => {
-                counts.unchanged.fetch_add(1, Ordering::Relaxed);
+                lock().unchanged += 1;
                 observer.advanced(1, len);
             }
             Err(what) => skip(Some(number), what, false),
