@@ -74,34 +74,6 @@ impl FastCount {
     }
 }
 
-impl std::iter::Sum for FastCount {
-    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |a, b| Self {
-            images: a.images.saturating_add(b.images),
-            left: a.left.saturating_add(b.left),
-            progressive: a.progressive.saturating_add(b.progressive),
-        })
-    }
-}
-
-impl std::iter::Sum for ProgressiveCount {
-    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |a, b| Self {
-            changed: a.changed.saturating_add(b.changed),
-            left: a.left.saturating_add(b.left),
-        })
-    }
-}
-
-impl std::iter::Sum for SeekPointCount {
-    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |a, b| Self {
-            images: a.images.saturating_add(b.images),
-            bytes: a.bytes.saturating_add(b.bytes),
-        })
-    }
-}
-
 /// Summary of one split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitSummary {

@@ -192,12 +192,11 @@ pub(crate) fn other_dataset(shown: &Path, changed: &[String]) -> Error {
 pub(crate) fn summary(root: &Path, manifest: &Manifest, tally: Tally) -> Summary {
     let splits = manifest.splits.iter().map(SplitSummary::of);
     let has_report = !tally.counts.is_empty();
-    let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
     Summary {
         root: root.to_path_buf(),
         fingerprint: manifest.fingerprint.clone(),
         splits: splits.collect(),
-        image_bytes: number(IMAGE_BYTES_KEY),
+        image_bytes: number(manifest, IMAGE_BYTES_KEY),
         seek_points: SeekPointCount::of(manifest),
         progressive: ProgressiveCount::of(manifest),
         fast: FastCount::of(manifest),
@@ -252,16 +251,49 @@ pub(crate) fn shard_entry(line: &ShardLine) -> ShardEntry {
     }
 }
 
-impl SeekPointCount {
-    /// Reads the counts of seek points from a manifest.
-    pub(crate) fn of(manifest: &Manifest) -> Self {
-        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
-        Self {
-            images: number(SEEK_POINT_IMAGES_KEY),
-            bytes: number(SEEK_POINT_BYTES_KEY),
-        }
-    }
+/// Returns a number that a manifest records, or 0.
+fn number(manifest: &Manifest, key: &str) -> u64 {
+    let number = manifest.pack.get(key).and_then(|number| number.as_u64());
+    number.unwrap_or(0)
+}
 
+/// Adds counts field by field, and reads them from a manifest by the key of each field.
+macro_rules! counts {
+    ($name:ident { $($field:ident: $key:expr),+ }) => {
+        impl std::iter::Sum for $name {
+            fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+                counts.fold(Self::default(), |a, b| Self {
+                    $($field: a.$field.saturating_add(b.$field)),+
+                })
+            }
+        }
+
+        impl $name {
+            /// Reads the counts from a manifest.
+            pub(crate) fn of(manifest: &Manifest) -> Self {
+                Self {
+                    $($field: number(manifest, $key)),+
+                }
+            }
+        }
+    };
+}
+
+counts!(SeekPointCount {
+    images: SEEK_POINT_IMAGES_KEY,
+    bytes: SEEK_POINT_BYTES_KEY
+});
+counts!(ProgressiveCount {
+    changed: PROGRESSIVE_CHANGED_KEY,
+    left: PROGRESSIVE_LEFT_KEY
+});
+counts!(FastCount {
+    images: FAST_IMAGES_KEY,
+    left: FAST_LEFT_KEY,
+    progressive: FAST_PROGRESSIVE_KEY
+});
+
+impl SeekPointCount {
     /// Records these counts in a manifest, in place of earlier ones.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         manifest
@@ -283,15 +315,6 @@ impl SeekPointCount {
 }
 
 impl ProgressiveCount {
-    /// Reads the counts of progressive JPEGs from a manifest.
-    pub(crate) fn of(manifest: &Manifest) -> Self {
-        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
-        Self {
-            changed: number(PROGRESSIVE_CHANGED_KEY),
-            left: number(PROGRESSIVE_LEFT_KEY),
-        }
-    }
-
     /// Records these counts in a manifest, and adds the feature for recipes if there are any.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         for (name, value) in [
@@ -315,16 +338,6 @@ impl ProgressiveCount {
 }
 
 impl FastCount {
-    /// Reads the counts of fast images from a manifest.
-    pub(crate) fn of(manifest: &Manifest) -> Self {
-        let number = |key: &str| manifest.pack.get(key).and_then(|n| n.as_u64()).unwrap_or(0);
-        Self {
-            images: number(FAST_IMAGES_KEY),
-            left: number(FAST_LEFT_KEY),
-            progressive: number(FAST_PROGRESSIVE_KEY),
-        }
-    }
-
     /// Records these counts in a manifest, in place of earlier ones.
     pub(crate) fn record(self, manifest: &mut Manifest) {
         for (name, value) in [
