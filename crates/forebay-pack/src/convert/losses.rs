@@ -1,15 +1,12 @@
 //! Records that a repair lost: their counts in the manifest, and the report.
 
 use super::source::Source;
-use crate::error::{Error, Result};
-use crate::publish::destination::{PACK_DIR, ShardLine, WorkDir};
+use crate::error::Result;
+use crate::publish::destination::{ShardLine, WorkDir, read_report};
 use forebay_shard::Manifest;
 use forebay_shard::verify::{Lost, VerifyFinding};
-use forebay_store::AtomicFile;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Manifest entries of a repaired dataset that count the lost records, the places in which records were lost,
@@ -95,17 +92,7 @@ pub(super) fn write_report<'a>(
         dir.remove(&path)?;
         return Ok(None);
     }
-    dir.create_dir(PACK_DIR)?;
-    let fail = |error: io::Error| Error::io(&path, "write", error);
-    let mut report = BufWriter::new(AtomicFile::create(&path)?);
-    for line in &all {
-        serde_json::to_writer(&mut report, line).map_err(|error| fail(error.into()))?;
-        report.write_all(b"\n").map_err(fail)?;
-    }
-    let report = report
-        .into_inner()
-        .map_err(|error| fail(error.into_error()))?;
-    report.commit(dir.durability())?;
+    dir.write_report(all.iter())?;
     Ok(Some(path))
 }
 
@@ -126,21 +113,15 @@ impl ReportLine {
 
 /// Reads the lost records from a report, if it exists here.
 pub(super) fn read_lost(path: &Path) -> Result<Vec<Lost>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::io(path, "open", error)),
-    };
     let mut all = Vec::new();
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| Error::io(path, "read", error))?;
-        if let Ok(ReportLine::Lost {
+    read_report(path, |line| {
+        if let ReportLine::Lost {
             shard,
             record,
             records,
             offset,
             bytes,
-        }) = forebay_shard::json::from_slice(&line)
+        } = line
         {
             all.push(Lost {
                 path: shard,
@@ -150,6 +131,6 @@ pub(super) fn read_lost(path: &Path) -> Result<Vec<Lost>> {
                 bytes: offset..offset + bytes,
             });
         }
-    }
+    })?;
     Ok(all)
 }

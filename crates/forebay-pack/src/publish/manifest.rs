@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::publish::account::{self, FindingCounts};
 use crate::publish::destination::{
-    Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir,
+    Destination, MANIFEST, Outline, PACK_DIR, Publication, REPORT, ShardLine, WorkDir, read_report,
 };
 use crate::report::{FastCount, ProgressiveCount, SeekPointCount, SplitSummary, Summary};
 use forebay_formats::FindingList;
@@ -14,9 +14,7 @@ use forebay_shard::example::{FeatureKind, IMAGE_FAST, IMAGE_PROGRESSIVE, IMAGE_S
 use forebay_shard::manifest::{
     EpochOrder, FeatureEntry, Manifest, ShardEntry, SplitEntry, block_records,
 };
-use forebay_store::AtomicFile;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -105,20 +103,10 @@ impl Tally {
         }
     }
 
-    /// Counts the findings of an existing report. Lines that a newer version wrote are ignored.
+    /// Counts the findings of an existing report.
     pub(crate) fn of_report(path: &Path) -> Result<Self> {
         let mut tally = Self::default();
-        let file = match forebay_shard::storage::open_file(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tally),
-            Err(error) => return Err(Error::io(path, "open", error)),
-        };
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line.map_err(|error| Error::io(path, "read", error))?;
-            if let Ok(finding) = forebay_shard::json::from_slice(&line) {
-                tally.add(finding);
-            }
-        }
+        read_report(path, |finding| tally.add(finding))?;
         Ok(tally)
     }
 }
@@ -226,18 +214,7 @@ pub(crate) fn write_report(
     census: &FindingList,
     lines: &[&ShardLine],
 ) -> Result<()> {
-    dir.create_dir(PACK_DIR)?;
-    let path = dir.report();
-    let fail = |error: io::Error| Error::io(&path, "write", error);
-    let mut report = BufWriter::new(AtomicFile::create(&path)?);
-    for finding in findings(census, lines) {
-        serde_json::to_writer(&mut report, &finding).map_err(|error| fail(error.into()))?;
-        report.write_all(b"\n").map_err(fail)?;
-    }
-    let report = report
-        .into_inner()
-        .map_err(|error| fail(error.into_error()))?;
-    Ok(report.commit(dir.durability())?)
+    dir.write_report(findings(census, lines))
 }
 
 /// Converts a finished shard to its manifest entry.

@@ -21,7 +21,7 @@ pub(crate) use local::LocalDestination;
 pub(crate) use names::{LAST_FILES, is_shard_name, is_split_index, split_dir, split_of_numbered};
 pub(crate) use plan_file::{Outline, PlanFile, SharedPlan, encode as encode_plan, parse_plan};
 pub use unfinished::UnfinishedBy;
-pub(crate) use work_dir::{State, UnfinishedPack, WorkDir};
+pub(crate) use work_dir::{State, UnfinishedPack, WorkDir, read_report};
 
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};

@@ -19,13 +19,17 @@ use crate::options::Part;
 use forebay_formats::records::Conversion;
 use forebay_shard::LocalFiles;
 use forebay_shard::manifest::Manifest;
-use forebay_store::{DirLock, Durability, clean_stale, is_temporary, sync_dir, write_file};
+use forebay_store::{
+    AtomicFile, DirLock, Durability, clean_stale, is_temporary, sync_dir, write_file,
+};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const JOURNAL: &str = "journal";
@@ -96,6 +100,22 @@ impl UnfinishedPack {
     }
 }
 
+/// Calls `each` for the lines of a report, if it exists. Lines that a newer version wrote are ignored.
+pub(crate) fn read_report<T: DeserializeOwned>(path: &Path, mut each: impl FnMut(T)) -> Result<()> {
+    let file = match forebay_shard::storage::open_file(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io(path, "open", error)),
+    };
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.map_err(|error| Error::io(path, "read", error))?;
+        if let Ok(line) = forebay_shard::json::from_slice(&line) {
+            each(line);
+        }
+    }
+    Ok(())
+}
+
 impl WorkDir {
     /// Creates the directory if necessary, locks it, and removes the temporary files of a killed process.
     pub(crate) fn open(root: &Path, durability: Durability) -> Result<Self> {
@@ -163,6 +183,22 @@ impl WorkDir {
 
     pub(crate) fn report(&self) -> PathBuf {
         self.root.join(PACK_DIR).join(REPORT)
+    }
+
+    /// Writes the report, a line for each of `lines`.
+    pub(crate) fn write_report(&self, lines: impl Iterator<Item = impl Serialize>) -> Result<()> {
+        self.create_dir(PACK_DIR)?;
+        let path = self.report();
+        let fail = |error: io::Error| Error::io(&path, "write", error);
+        let mut report = BufWriter::new(AtomicFile::create(&path)?);
+        for line in lines {
+            serde_json::to_writer(&mut report, &line).map_err(|error| fail(error.into()))?;
+            report.write_all(b"\n").map_err(fail)?;
+        }
+        let report = report
+            .into_inner()
+            .map_err(|error| fail(error.into_error()))?;
+        Ok(report.commit(self.durability)?)
     }
 
     /// Returns the directory of the files that only an unfinished pack needs.
