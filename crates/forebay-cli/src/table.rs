@@ -1,5 +1,8 @@
 //! Plain tables: columns are as wide as their contents, and numbers are aligned to the right.
 
+/// Returns the number of columns on a terminal, without escape sequences.
+pub(crate) use ::console::measure_text_width as width;
+
 use crate::paint::Paint;
 
 /// Alignment of a column.
@@ -76,25 +79,6 @@ impl Table {
         }
         lines
     }
-}
-
-/// Returns the approximate number of columns on a terminal: characters, without escape sequences.
-pub(crate) fn width(text: &str) -> usize {
-    let mut width = 0;
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c == '\x1b' {
-            // The sequences that `Paint` writes end with the first letter.
-            for c in chars.by_ref() {
-                if c.is_ascii_alphabetic() {
-                    break;
-                }
-            }
-        } else {
-            width += 1;
-        }
-    }
-    width
 }
 
 /// Wraps text into lines of at most `columns` characters, without breaking words.

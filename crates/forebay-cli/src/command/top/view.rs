@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ::console::truncate_str;
 use forebay_monitor::report::{Rank, Report, Served, StageReport};
 
 use super::watch::Server;
@@ -336,30 +337,7 @@ impl View {
 
     /// Truncates a line to the width of the view, without counting color codes. All color codes are kept, so that colors end.
     pub(super) fn cut(&self, line: &str) -> String {
-        if width(line) <= self.columns {
-            return line.to_owned();
-        }
-        let mut cut = String::new();
-        let mut left = self.columns.saturating_sub(1);
-        let mut chars = line.chars();
-        while let Some(c) = chars.next() {
-            if c == '\x1b' {
-                cut.push(c);
-                for c in chars.by_ref() {
-                    cut.push(c);
-                    if c.is_ascii_alphabetic() {
-                        break;
-                    }
-                }
-            } else if left > 0 {
-                left -= 1;
-                cut.push(c);
-                if left == 0 {
-                    cut.push('…');
-                }
-            }
-        }
-        cut
+        truncate_str(line, self.columns, "…").into_owned()
     }
 }
 
