@@ -91,24 +91,21 @@ pub fn foreign(name: &str) -> Option<&'static str> {
     Some(entry.1)
 }
 
-/// Returns the first of `names` that differs from `name` only in case, underscores and dashes.
+/// Returns the most similar of `names`, if `name` may be a typo of it.
 ///
 /// ```
 /// use forebay_options::misspelled;
 ///
-/// assert_eq!(misspelled("batchsize", ["batch_size", "seed"]), Some("batch_size"));
+/// assert_eq!(misspelled("batchSize", ["batch_size", "seed"]), Some("batch_size"));
 /// assert_eq!(misspelled("colour", ["batch_size", "seed"]), None);
 /// ```
 #[must_use]
 pub fn misspelled<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let letters = |name: &str| {
-        let letters = name.chars().filter(|letter| !"_-".contains(*letter));
-        letters
-            .map(|letter| letter.to_ascii_lowercase())
-            .collect::<String>()
-    };
-    let wanted = letters(name);
-    names.into_iter().find(|known| letters(known) == wanted)
+    let name = name.to_ascii_lowercase();
+    let distance = |known: &str| strsim::levenshtein(&name, known);
+    let near = names.into_iter().min_by_key(|known| distance(known))?;
+    // A typo leaves at least two thirds of the word.
+    (3 * distance(near) <= name.len().max(near.len())).then_some(near)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use forebay_options::misspelled;
+
 /// URL scheme of synthetic datasets.
 const SCHEME: &str = "synthetic://";
 /// Name of the only imitated dataset.
@@ -177,11 +179,8 @@ impl Recipe {
                 .err()
                 .map(|()| "a part of all records, 0 to 1, such as damage=0.001".to_owned()),
             unknown => {
-                let near = KEYS
-                    .iter()
-                    .filter(|known| is_near(unknown, known))
-                    .map(|known| format!("did you mean {known}? "));
-                let hint = near.take(1).collect::<String>();
+                let near = misspelled(unknown, KEYS.iter().copied());
+                let hint = near.map_or(String::new(), |known| format!("did you mean {known}? "));
                 return Err(Error::new(
                     format!("{NAME}: unknown key {unknown:?}"),
                     format!("{hint}there are {}", KEYS.join(", ")),
@@ -275,18 +274,6 @@ fn bandwidth(text: &str) -> Option<u64> {
     let bytes = number.trim().parse::<f64>().ok()? * unit;
     // The cast saturates. Below one byte per second, reads would practically never end.
     (bytes.is_finite() && bytes >= 1.0).then_some(bytes as u64)
-}
-
-/// Returns whether one word may be a typo of the other: both have the same prefix, or all but two
-/// letters in the same order.
-fn is_near(found: &str, known: &str) -> bool {
-    let mut letters = known.chars();
-    let common = found
-        .chars()
-        .filter(|c| letters.clone().any(|k| k == *c) && letters.any(|k| k == *c))
-        .count();
-    let len = known.len().max(found.len());
-    common + 2 >= len && common > len / 2
 }
 
 #[cfg(test)]

@@ -104,9 +104,9 @@ impl LoaderArgs {
 /// Returns a hint for the name of an unknown option.
 fn hint(name: &str) -> Option<String> {
     let known = super::docs::options().map(|option| option.name);
-    misspelled(name, known)
-        .map(|meant| format!("use '{meant}'"))
-        .or_else(|| foreign(name).map(str::to_owned))
+    foreign(name)
+        .map(str::to_owned)
+        .or_else(|| misspelled(name, known).map(|meant| format!("use '{meant}'")))
 }
 
 /// Returns the failure for an invalid option value.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_loader::MixLabels;
-use forebay_options::{LoaderOptions, is_option, unknown};
+use forebay_options::{LoaderOptions, is_option, misspelled, unknown};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
@@ -279,28 +279,8 @@ fn suggestion(message: &str) -> Option<String> {
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let found = quoted.next()?;
-    let known: Vec<&str> = quoted.collect();
-    let near = known
-        .iter()
-        .map(|name| (distance(found, name), name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len().max(found.len()) / 2)?;
-    Some(format!("did you mean `{}`?", near.1))
-}
-
-/// Returns the edit distance (Levenshtein) of two words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    let near = misspelled(found, quoted)?;
+    Some(format!("did you mean `{near}`?"))
 }
 
 #[cfg(test)]
