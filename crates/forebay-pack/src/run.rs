@@ -4,6 +4,7 @@ use crate::census::{CensusRecord, inputs};
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer, Stage};
 use crate::options::{DatasetFormat, OnBad, PackOptions};
+use crate::parts::FinishedShards;
 use crate::plan::{OPTIONAL_ARGUMENTS, PlannedShard};
 use crate::prepare::{Prepared, prepare};
 use crate::publish::destination::{
@@ -23,14 +24,6 @@ use std::time::Instant;
 
 /// Estimated space for indexes, manifest and journal.
 const SPACE_BESIDE_BYTES: u64 = 1 << 20;
-
-/// The finished shards before publication.
-struct Work {
-    done: BTreeMap<String, ShardLine>,
-    resumed: u64,
-    packed_files: u64,
-    packed_bytes: u64,
-}
 
 /// Packs a directory of images: [`prepare`], then [`Prepared::run`].
 ///
@@ -112,8 +105,8 @@ impl Prepared {
         Ok(Summary {
             already_complete: false,
             resumed_shards: work.resumed,
-            packed_files: work.packed_files,
-            packed_bytes: work.packed_bytes,
+            packed_files: work.packed.0,
+            packed_bytes: work.packed.1,
             warnings: self.census.warnings().to_vec(),
             census_time: self.census_time,
             write_time,
@@ -150,28 +143,13 @@ impl Prepared {
         lines: Vec<ShardLine>,
         observer: &dyn Observer,
         cancel: &Cancel,
-    ) -> Result<Work> {
+    ) -> Result<FinishedShards> {
         self.check_findings()?;
         let shards: Vec<PlannedShard> = self.plan.shards().collect();
-        let (mut done, resumed) = self.check(destination, &shards, lines, observer, cancel)?;
+        let done = self.check(destination, &shards, lines, observer, cancel)?;
         destination.resume(&done)?;
         let written = self.write(destination, header, &shards, &done, observer, cancel)?;
-        let (packed_files, packed_bytes) = written.iter().fold((0, 0), |(files, bytes), line| {
-            (files + line.records, bytes + line.image_bytes)
-        });
-        done.extend(written.into_iter().map(|line| (line.name.clone(), line)));
-        if done.len() < shards.len() {
-            return Err(Error::Interrupted {
-                finished: done.len() as u64,
-                total: shards.len() as u64,
-            });
-        }
-        Ok(Work {
-            done,
-            resumed,
-            packed_files,
-            packed_bytes,
-        })
+        FinishedShards::new(done, written).all_of(shards.len() as u64)
     }
 
     /// Stores the plan in the destination, so that parts can use it. Returns whether it was stored already.
@@ -248,7 +226,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Returns the shards of `lines` that are still valid, by name, and their number.
+    /// Returns the shards of `lines` that are still valid, by name.
     pub(crate) fn check(
         &self,
         destination: &dyn Destination,
@@ -256,16 +234,14 @@ impl Prepared {
         lines: Vec<ShardLine>,
         observer: &dyn Observer,
         cancel: &Cancel,
-    ) -> Result<(BTreeMap<String, ShardLine>, u64)> {
+    ) -> Result<BTreeMap<String, ShardLine>> {
         if lines.is_empty() {
-            return Ok((BTreeMap::new(), 0));
+            return Ok(BTreeMap::new());
         }
         observer.stage(Stage::Checking);
         let names = shards.iter().map(|shard| shard.name.as_str()).collect();
         let jobs = self.options.decided_jobs();
-        let good = resume::check(destination, &names, lines, jobs, cancel)?;
-        let resumed = good.len() as u64;
-        Ok((good, resumed))
+        resume::check(destination, &names, lines, jobs, cancel)
     }
 
     /// Writes the unfinished shards, and updates the journal.

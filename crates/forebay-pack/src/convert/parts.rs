@@ -9,7 +9,7 @@ use super::summary::ConvertSummary;
 use crate::error::{Error, Result};
 use crate::observer::{Cancel, Observer};
 use crate::options::Part;
-use crate::parts::{PartJob, PartSummary, PartWork, missing};
+use crate::parts::{FinishedShards, PartJob, PartSummary, missing};
 use crate::plan::PlannedShard;
 use crate::publish::destination::{BeginState, Destination, PlanFile, SharedPlan, State, telling};
 use crate::publish::upload;
@@ -133,7 +133,7 @@ impl Running<'_> {
             destination.resume(&done)?;
             let written = self.write(destination, &shards, &done)?;
             self.read_back(destination, &shards, &written)?;
-            Ok(PartWork::new(done, written))
+            Ok(FinishedShards::new(done, written))
         })?;
         summary.warnings.clone_from(&self.source.facts.warnings);
         Ok(summary)

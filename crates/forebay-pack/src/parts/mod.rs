@@ -9,4 +9,4 @@ mod run;
 pub(crate) use finish::missing;
 pub use finish::{FinishOptions, finish};
 pub use run::PartSummary;
-pub(crate) use run::{PartJob, PartWork};
+pub(crate) use run::{FinishedShards, PartJob};

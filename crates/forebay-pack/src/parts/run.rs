@@ -81,16 +81,16 @@ pub(crate) struct PartJob<'a> {
     pub(crate) refuse_other: &'a dyn Fn(&Manifest) -> Result<()>,
 }
 
-/// The finished shards of a part, by name.
-pub(crate) struct PartWork {
-    done: BTreeMap<String, ShardLine>,
+/// The finished shards of a part or of a whole pack, by name.
+pub(crate) struct FinishedShards {
+    pub(crate) done: BTreeMap<String, ShardLine>,
     /// Shards that an earlier run had finished.
-    resumed: u64,
+    pub(crate) resumed: u64,
     /// Records and image bytes that this run wrote.
-    packed: (u64, u64),
+    pub(crate) packed: (u64, u64),
 }
 
-impl PartWork {
+impl FinishedShards {
     /// `done`: the shards of earlier runs; `written`: those of this run.
     pub(crate) fn new(mut done: BTreeMap<String, ShardLine>, written: Vec<ShardLine>) -> Self {
         let resumed = done.len() as u64;
@@ -104,6 +104,15 @@ impl PartWork {
             packed,
         }
     }
+
+    /// Returns an error unless these are `total` shards.
+    pub(crate) fn all_of(self, total: u64) -> Result<Self> {
+        let finished = self.done.len() as u64;
+        match finished < total {
+            true => Err(Error::Interrupted { finished, total }),
+            false => Ok(self),
+        }
+    }
 }
 
 impl PartJob<'_> {
@@ -113,7 +122,7 @@ impl PartJob<'_> {
         &self,
         destination: &dyn Destination,
         cancel: &Cancel,
-        write: &dyn Fn(Vec<ShardLine>) -> Result<PartWork>,
+        write: &dyn Fn(Vec<ShardLine>) -> Result<FinishedShards>,
     ) -> Result<PartSummary> {
         let begin = Instant::now();
         let (part, header) = (self.part, self.header);
@@ -156,13 +165,7 @@ impl PartJob<'_> {
             // Another part may have been faster.
             agree(plan.header.difference(header))?;
         }
-        let work = write(lines)?;
-        if (work.done.len() as u64) < shards {
-            return Err(Error::Interrupted {
-                finished: work.done.len() as u64,
-                total: shards,
-            });
-        }
+        let work = write(lines)?.all_of(shards)?;
         destination.put_part(part, header, &work.done, cancel)?;
         let mut tally = Tally::default();
         for line in work.done.into_values() {
@@ -233,11 +236,11 @@ impl Prepared {
         let mut summary = job.run(destination, cancel, &|lines| {
             observer.assigned(files, bytes);
             self.check_findings()?;
-            let (done, _) = self.check(destination, &shards, lines, observer, cancel)?;
+            let done = self.check(destination, &shards, lines, observer, cancel)?;
             self.look_at_files(part, &shards, &done, cancel)?;
             destination.resume(&done)?;
             let written = self.write(destination, &header, &shards, &done, observer, cancel)?;
-            Ok(PartWork::new(done, written))
+            Ok(FinishedShards::new(done, written))
         })?;
         summary.warnings = self.census.warnings().to_vec();
         summary.census_time = self.census_time;
