@@ -60,7 +60,10 @@ impl StoreArgs {
     /// Returns the options for a command that handles a first Ctrl-C, which ends all waits for the store.
     pub(crate) fn options_until(&self, console: &Console) -> StoreOptions {
         let flag = console.interrupt().flag();
-        self.options().with_cancel(Cancel::from_flag(flag))
+        StoreOptions {
+            cancel: Some(Cancel::from_flag(flag)),
+            ..self.options()
+        }
     }
 }
 

@@ -58,7 +58,10 @@ pub fn store(location: &Location, options: &StoreBenchOptions, runs: usize) -> R
     }
     let store = Store::open(location, &options.store.options())?;
     let scratch = Scratch::new(&store, options)?;
-    let transfer = || Transfer::new(&options.cancel).with_parallel(options.jobs.get());
+    let transfer = || Transfer {
+        parallel: options.jobs.get(),
+        ..Transfer::new(&options.cancel)
+    };
     let upload = || {
         Measurement::time(|| {
             let transfer = transfer();

@@ -178,7 +178,10 @@ pub(crate) fn reading(
     named: &StorageOptions,
     cancel: &Cancel,
 ) -> Result<Reading, Failure> {
-    let mut store = StoreOptions::default().with_cancel(cancel.clone());
+    let mut store = StoreOptions {
+        cancel: Some(cancel.clone()),
+        ..StoreOptions::default()
+    };
     let mut keep = Keep::of_environment()?;
     for (name, value) in named {
         match name.as_str() {
@@ -195,9 +198,7 @@ pub(crate) fn reading(
                 }
             }
             "timeout" => store.timeout = seconds(name, value)?,
-            "outage_timeout" => {
-                store.retry = store.retry.with_give_up_after(seconds(name, value)?);
-            }
+            "outage_timeout" => store.retry.give_up_after = seconds(name, value)?,
             _ => drop(store.extra.insert(name.clone(), value.clone())),
         }
     }

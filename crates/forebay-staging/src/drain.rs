@@ -110,10 +110,12 @@ fn attempt(shared: &Shared, entry: &Entry) -> Result<()> {
     let counted = |bytes| {
         shared.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     };
-    let transfer = Transfer::new(&shared.stop)
-        .with_crc32c(Some(submitted.crc32c))
-        .with_progress(&counted)
-        .with_limiter(shared.options.limiter.as_ref());
+    let transfer = Transfer {
+        crc32c: Some(submitted.crc32c),
+        progress: &counted,
+        limiter: shared.options.limiter.as_ref(),
+        ..Transfer::new(&shared.stop)
+    };
     // `upload_file` verifies that the store received bytes with this checksum.
     store
         .upload_file(&submitted.key, &path, &transfer)

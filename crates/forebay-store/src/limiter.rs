@@ -1,14 +1,13 @@
 //! `Limiter`: a bandwidth that several transfers share.
 //!
 //! Two counters: the bytes that transfers have booked, and the bytes that the rate has served. A transfer proceeds once the
-//! served bytes reach its booking. Transfers are therefore served in the order of their bookings, and a changed rate
-//! applies at once to transfers that wait.
+//! served bytes reach its booking. Transfers are therefore served in the order of their bookings.
 
 use crate::{BandwidthShare, Cancel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The longest sleep of a waiter before it checks for a changed rate or a cancellation.
+/// The longest sleep of a waiter before it checks for a cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 /// How often a transfer that yields to reads checks whether it may proceed.
 const YIELD: Duration = Duration::from_millis(5);
@@ -21,8 +20,6 @@ const BURST_SECONDS: f64 = 0.1;
 /// use forebay_store::{Cancel, Limiter};
 /// let limiter = Limiter::new(Some(100 << 20));
 /// assert!(limiter.take(4096, &Cancel::new()));
-/// limiter.set_rate(None);
-/// assert_eq!(limiter.rate(), None);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Limiter {
@@ -40,7 +37,7 @@ struct Account {
 }
 
 impl Limiter {
-    /// A limiter of this many bytes per second; `None` means no limit. A rate of 0 blocks all transfers until it is changed.
+    /// A limiter of this many bytes per second; `None` means no limit. A rate of 0 blocks all transfers.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         let account = Account {
             rate: bytes_per_second,
@@ -60,18 +57,6 @@ impl Limiter {
             share: Some(share),
             ..Self::new(bytes_per_second)
         }
-    }
-
-    /// Changes the rate, also for transfers that already wait.
-    pub fn set_rate(&self, bytes_per_second: Option<u64>) {
-        let mut account = self.account();
-        account.catch_up();
-        account.rate = bytes_per_second;
-    }
-
-    /// The rate in bytes a second.
-    pub fn rate(&self) -> Option<u64> {
-        self.account().rate
     }
 
     /// Waits until `bytes` more may be transferred. Returns false if `cancel` was raised meanwhile.
@@ -169,14 +154,10 @@ mod tests {
     }
 
     #[test]
-    fn waiters_notice_a_new_rate_and_a_cancellation() {
+    fn waiters_notice_a_cancellation() {
         let limiter = Limiter::new(Some(0));
         let cancel = Cancel::new();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| limiter.take(1 << 40, &Cancel::new()));
-            limiter.set_rate(None);
-            assert!(waiting.join().unwrap());
-            limiter.set_rate(Some(0));
             let waiting = scope.spawn(|| limiter.take(1 << 40, &cancel));
             cancel.cancel();
             assert!(!waiting.join().unwrap());

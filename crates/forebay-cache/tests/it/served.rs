@@ -17,9 +17,12 @@ use web::Web;
 
 fn options(give_up_after: Duration) -> ReadOptions {
     let waits = (Duration::from_millis(10), Duration::from_millis(100));
-    let retry = Retry::default()
-        .with_give_up_after(give_up_after)
-        .with_waits(waits.0, waits.1);
+    let retry = Retry {
+        give_up_after,
+        first_wait: waits.0,
+        max_wait: waits.1,
+        ..Retry::default()
+    };
     ReadOptions::new(StoreOptions::new().with_retry(retry))
 }
 

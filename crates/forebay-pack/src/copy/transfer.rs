@@ -72,7 +72,10 @@ impl Mover<'_> {
     }
 
     fn download(&self, object: &Object, path: &Path, crc32c: Option<u32>) -> Result<(), Error> {
-        let transfer = self.transfer(crc32c).with_listed(Some(object));
+        let transfer = Transfer {
+            listed: Some(object),
+            ..self.transfer(crc32c)
+        };
         self.source
             .store()
             .download_file(&object.key, path, &transfer)
@@ -88,11 +91,13 @@ impl Mover<'_> {
     }
 
     fn transfer(&self, crc32c: Option<u32>) -> Transfer<'_> {
-        Transfer::new(self.cancel)
-            .with_crc32c(crc32c)
-            .with_progress(self.progress)
-            .with_parallel(self.parallel)
-            .with_limiter(self.options.limiter.as_ref())
+        Transfer {
+            crc32c,
+            progress: self.progress,
+            parallel: self.parallel,
+            limiter: self.options.limiter.as_ref(),
+            ..Transfer::new(self.cancel)
+        }
     }
 }
 

@@ -61,7 +61,11 @@ fn tree(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn options(url: String) -> StoreOptions {
-    let waits = Retry::default().with_waits(Duration::from_millis(2), Duration::from_millis(50));
+    let waits = Retry {
+        first_wait: Duration::from_millis(2),
+        max_wait: Duration::from_millis(50),
+        ..Retry::default()
+    };
     let keys = S3Server::keys().into_iter();
     keys.fold(
         StoreOptions::new().with_endpoint(url).with_retry(waits),
@@ -243,9 +247,12 @@ fn a_damaged_object_is_found_when_downloaded() {
     content[99_999] ^= 4;
     std::fs::write(&object, content).unwrap();
     let mut impatient = store.clone();
-    impatient.retry = Retry::default()
-        .with_max_attempts(2)
-        .with_waits(Duration::from_millis(1), Duration::from_millis(2));
+    impatient.retry = Retry {
+        max_attempts: 2,
+        first_wait: Duration::from_millis(1),
+        max_wait: Duration::from_millis(2),
+        ..Retry::default()
+    };
     let error = copy(
         &at("set"),
         &Location::from(back.as_path()),
@@ -316,7 +323,11 @@ fn a_copy_ends_at_the_first_permanent_fault() {
     });
     let dir = tempfile::tempdir().unwrap();
     // The waits between retries are so long that a test with an unexpected retry would take noticeably long.
-    let waits = Retry::default().with_waits(Duration::from_secs(20), Duration::from_secs(20));
+    let waits = Retry {
+        first_wait: Duration::from_secs(20),
+        max_wait: Duration::from_secs(20),
+        ..Retry::default()
+    };
     let options = StoreOptions::new()
         .with_endpoint(format!("http://{}", server.address()))
         .with_retry(waits);

@@ -101,8 +101,11 @@ impl Rig {
     }
 
     fn reach(&self, url: String) -> StoreOptions {
-        let retry =
-            Retry::default().with_waits(Duration::from_millis(1), Duration::from_millis(20));
+        let retry = Retry {
+            first_wait: Duration::from_millis(1),
+            max_wait: Duration::from_millis(20),
+            ..Retry::default()
+        };
         let start = StoreOptions::new().with_endpoint(url).with_retry(retry);
         let settings = match &self.service {
             Service::S3 | Service::Directory => S3Server::keys(),

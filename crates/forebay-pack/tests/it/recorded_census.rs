@@ -258,7 +258,11 @@ fn parts_send_no_listing_to_the_store_of_the_source() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 0, Plan::none());
     let reach = |url: String| {
-        let retry = Retry::default().with_waits(Duration::from_millis(1), Duration::from_millis(5));
+        let retry = Retry {
+            first_wait: Duration::from_millis(1),
+            max_wait: Duration::from_millis(5),
+            ..Retry::default()
+        };
         let start = StoreOptions::new().with_endpoint(url).with_retry(retry);
         let keys = S3Server::keys().into_iter();
         keys.fold(start, |options, (name, value)| options.with(name, value))

@@ -27,9 +27,12 @@ fn place() -> Location {
 }
 
 fn reached(url: &str, give_up_after: Duration) -> StoreOptions {
-    let retry = Retry::default()
-        .with_waits(Duration::from_millis(5), Duration::from_millis(200))
-        .with_give_up_after(give_up_after);
+    let retry = Retry {
+        first_wait: Duration::from_millis(5),
+        max_wait: Duration::from_millis(200),
+        give_up_after,
+        ..Retry::default()
+    };
     let start = StoreOptions::new().with_endpoint(url).with_retry(retry);
     S3Server::keys()
         .into_iter()

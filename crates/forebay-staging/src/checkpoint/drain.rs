@@ -199,10 +199,12 @@ fn upload_file(
     }
     let path = entry.file(&file.name);
     let progress = |bytes| (way.progress)(bytes);
-    let transfer = Transfer::new(way.cancel)
-        .with_crc32c(Some(file.crc32c))
-        .with_limiter(Some(way.limiter))
-        .with_progress(&progress);
+    let transfer = Transfer {
+        crc32c: Some(file.crc32c),
+        limiter: Some(way.limiter),
+        progress: &progress,
+        ..Transfer::new(way.cancel)
+    };
     match store.upload_file(key, &path, &transfer) {
         Ok(_) => Ok(()),
         Err(forebay_store::Error::Cancelled { .. }) => Err(Error::Cancelled {

@@ -204,9 +204,11 @@ impl Checkpoint {
             }
         }
         let (store, object) = self.object(rank, file)?;
-        let transfer = forebay_store::Transfer::new(cancel)
-            .with_crc32c(Some(file.crc32c))
-            .with_progress(progress);
+        let transfer = forebay_store::Transfer {
+            crc32c: Some(file.crc32c),
+            progress,
+            ..forebay_store::Transfer::new(cancel)
+        };
         match store.download_file(&object.key, path, &transfer) {
             Ok(_) => Ok(()),
             Err(forebay_store::Error::Checksum { .. }) => {

@@ -34,13 +34,6 @@ impl Object {
     pub fn version(&self) -> Option<&str> {
         self.etag.as_deref().map(plain_etag)
     }
-
-    /// The same object with this etag.
-    #[must_use]
-    pub fn with_etag(mut self, etag: impl Into<String>) -> Self {
-        self.etag = Some(etag.into());
-        self
-    }
 }
 
 /// Strips the `W/` prefix and the quotes, which some stores add in some responses only.

@@ -8,7 +8,6 @@ use std::time::Duration;
 /// How to connect to a [`Store`](crate::Store). Options that are not set come from the environment variables of the
 /// provider's own tools.
 #[derive(Clone, PartialEq)]
-#[non_exhaustive]
 pub struct StoreOptions {
     /// The server's URL, if it is not the provider's default: `http://127.0.0.1:9000`.
     pub endpoint: Option<String>,
@@ -61,13 +60,6 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the region.
-    #[must_use]
-    pub fn with_region(mut self, region: impl Into<String>) -> Self {
-        self.region = Some(region.into());
-        self
-    }
-
     /// Adds a setting to [`extra`](Self::extra).
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -82,24 +74,10 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the flag that cancels all calls of the store.
-    #[must_use]
-    pub fn with_cancel(mut self, cancel: Cancel) -> Self {
-        self.cancel = Some(cancel);
-        self
-    }
-
     /// Returns the endpoint without user name, password and query, so that it may be logged or stored.
     #[must_use]
     pub fn public_endpoint(&self) -> Option<String> {
         self.endpoint.as_deref().map(without_secrets)
-    }
-
-    /// Sets the time without progress after which a request fails.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
     }
 }
 
@@ -135,7 +113,6 @@ pub(crate) fn without_secrets(url: &str) -> String {
 
 /// Retries with exponential backoff: each wait is a random time up to a bound that doubles from try to try.
 #[derive(Debug, Clone, Copy, PartialEq)]
-#[non_exhaustive]
 pub struct Retry {
     /// Maximum number of tries, the first included; 1 disables retries.
     pub max_attempts: u32,
@@ -169,35 +146,6 @@ impl Retry {
             max_attempts: 1,
             ..Self::default()
         }
-    }
-
-    /// Sets the time after which no retry starts.
-    #[must_use]
-    pub fn with_give_up_after(mut self, time: Duration) -> Self {
-        self.give_up_after = time;
-        self
-    }
-
-    /// Sets the wait after which the observer is called.
-    #[must_use]
-    pub fn with_say_after(mut self, time: Duration) -> Self {
-        self.say_after = time;
-        self
-    }
-
-    /// Sets the maximum number of tries, the first included.
-    #[must_use]
-    pub fn with_max_attempts(mut self, attempts: u32) -> Self {
-        self.max_attempts = attempts.max(1);
-        self
-    }
-
-    /// Sets the upper bounds of the wait before the second try, and before any try.
-    #[must_use]
-    pub fn with_waits(mut self, first: Duration, max: Duration) -> Self {
-        self.first_wait = first;
-        self.max_wait = max;
-        self
     }
 }
 

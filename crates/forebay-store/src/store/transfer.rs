@@ -15,11 +15,10 @@ const PARALLEL: usize = 8;
 /// ```
 /// use forebay_store::{Cancel, Transfer};
 /// let cancel = Cancel::new();
-/// let transfer = Transfer::new(&cancel).with_crc32c(Some(0x1234_5678)).with_parallel(4);
-/// assert_eq!(transfer.parallel, 4);
+/// let transfer = Transfer { crc32c: Some(0x1234_5678), ..Transfer::new(&cancel) };
+/// assert_eq!(transfer.parallel, 8);
 /// ```
 #[derive(Clone, Copy)]
-#[non_exhaustive]
 pub struct Transfer<'a> {
     /// The CRC-32C that the file must have. Without it, an upload reads the file an additional time to compute it.
     pub crc32c: Option<u32>,
@@ -50,48 +49,6 @@ impl<'a> Transfer<'a> {
             limiter: None,
             listed: None,
         }
-    }
-
-    /// Sets the CRC-32C that the file must have.
-    #[must_use]
-    pub fn with_crc32c(mut self, crc32c: Option<u32>) -> Self {
-        self.crc32c = crc32c;
-        self
-    }
-
-    /// Sets the callback for newly transferred bytes.
-    #[must_use]
-    pub fn with_progress(mut self, progress: &'a dyn Fn(u64)) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// Sets the size of a part in bytes.
-    #[must_use]
-    pub fn with_part_bytes(mut self, bytes: u64) -> Self {
-        self.part_bytes = bytes.max(1);
-        self
-    }
-
-    /// Sets the number of parts in flight at once.
-    #[must_use]
-    pub fn with_parallel(mut self, parallel: usize) -> Self {
-        self.parallel = parallel.max(1);
-        self
-    }
-
-    /// Sets the object to download, as a listing had it.
-    #[must_use]
-    pub fn with_listed(mut self, object: Option<&'a Object>) -> Self {
-        self.listed = object;
-        self
-    }
-
-    /// Sets a bandwidth limit that other transfers share.
-    #[must_use]
-    pub fn with_limiter(mut self, limiter: Option<&'a Limiter>) -> Self {
-        self.limiter = limiter;
-        self
     }
 }
 

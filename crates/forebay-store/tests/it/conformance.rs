@@ -61,7 +61,10 @@ pub(crate) fn check_reads(store: &Store, key: &str, bytes: &[u8]) {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("copy");
     let cancel = Cancel::new();
-    let transfer = Transfer::new(&cancel).with_part_bytes(1 << 20);
+    let transfer = Transfer {
+        part_bytes: 1 << 20,
+        ..Transfer::new(&cancel)
+    };
     store.download_file(key, &target, &transfer).unwrap();
     assert!(std::fs::read(target).unwrap() == bytes);
     assert_eq!(store.head("none").unwrap(), None);
@@ -204,10 +207,12 @@ fn files(store: &Store, has_checksums: bool) {
         for known in [None, Some(crc32c)] {
             let seen = Cell::new(0);
             let progress = |bytes| seen.set(seen.get() + bytes);
-            let transfer = Transfer::new(&cancel)
-                .with_crc32c(known)
-                .with_part_bytes(5 << 20)
-                .with_progress(&progress);
+            let transfer = Transfer {
+                crc32c: known,
+                part_bytes: 5 << 20,
+                progress: &progress,
+                ..Transfer::new(&cancel)
+            };
             let sent = store.upload_file(key, &source, &transfer).unwrap();
             assert_eq!((sent.len, sent.crc32c), (len as u64, Some(crc32c)), "{key}");
             assert_eq!(seen.get(), len as u64, "{key}");
@@ -220,18 +225,22 @@ fn files(store: &Store, has_checksums: bool) {
         let target = dir.path().join("deep/er").join("target");
         let seen = Cell::new(0);
         let progress = |bytes| seen.set(seen.get() + bytes);
-        let transfer = Transfer::new(&cancel)
-            .with_part_bytes(1 << 20)
-            .with_progress(&progress);
+        let transfer = Transfer {
+            part_bytes: 1 << 20,
+            progress: &progress,
+            ..Transfer::new(&cancel)
+        };
         store.download_file(key, &target, &transfer).unwrap();
         assert!(std::fs::read(&target).unwrap() == bytes, "{key}");
         assert_eq!(seen.get(), len as u64, "{key}");
     }
     let source = dir.path().join("source");
     // The file does not have the checksum that the caller gives.
-    let wrong = Transfer::new(&cancel)
-        .with_crc32c(Some(1))
-        .with_part_bytes(5 << 20);
+    let wrong = Transfer {
+        crc32c: Some(1),
+        part_bytes: 5 << 20,
+        ..Transfer::new(&cancel)
+    };
     let refused = store.upload_file("f/wrong", &source, &wrong);
     assert!(
         matches!(refused, Err(Error::Checksum { .. })),
@@ -253,10 +262,12 @@ fn files(store: &Store, has_checksums: bool) {
     // Cancelled after the first part.
     let cancel = Cancel::new();
     let progress = |_| cancel.cancel();
-    let transfer = Transfer::new(&cancel)
-        .with_part_bytes(5 << 20)
-        .with_parallel(1)
-        .with_progress(&progress);
+    let transfer = Transfer {
+        part_bytes: 5 << 20,
+        parallel: 1,
+        progress: &progress,
+        ..Transfer::new(&cancel)
+    };
     let stopped = store.upload_file("f/stopped", &source, &transfer);
     assert!(
         matches!(stopped, Err(Error::Cancelled { .. })),
@@ -265,10 +276,12 @@ fn files(store: &Store, has_checksums: bool) {
     assert_eq!(store.head("f/stopped").unwrap(), None);
     let cancel = Cancel::new();
     let progress = |_| cancel.cancel();
-    let transfer = Transfer::new(&cancel)
-        .with_part_bytes(1 << 20)
-        .with_parallel(1)
-        .with_progress(&progress);
+    let transfer = Transfer {
+        part_bytes: 1 << 20,
+        parallel: 1,
+        progress: &progress,
+        ..Transfer::new(&cancel)
+    };
     let stopped = store.download_file("f/large", &target, &transfer);
     assert!(
         matches!(stopped, Err(Error::Cancelled { .. })),

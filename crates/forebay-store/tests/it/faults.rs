@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Short waits between retries, and enough time in total for a busy machine.
 fn patient() -> Retry {
-    Retry::default()
-        .with_waits(Duration::from_millis(5), Duration::from_millis(200))
-        .with_give_up_after(Duration::from_secs(600))
+    Retry {
+        first_wait: Duration::from_millis(5),
+        max_wait: Duration::from_millis(200),
+        give_up_after: Duration::from_secs(600),
+        ..Retry::default()
+    }
 }
 
 fn open(scheme: &str, endpoint: &str, settings: Vec<(&'static str, String)>) -> Store {
@@ -81,7 +84,10 @@ fn works(store: &Store, small: u64, large: u64) {
                     let (from, to) = (dir.join(format!("{i}.from")), dir.join(format!("{i}.to")));
                     std::fs::write(&from, &bytes).unwrap();
                     let key = format!("large/{i}");
-                    let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
+                    let transfer = Transfer {
+                        part_bytes: 5 << 20,
+                        ..Transfer::new(&cancel)
+                    };
                     let sent = store.upload_file(&key, &from, &transfer).unwrap();
                     assert_eq!(sent.crc32c, Some(crc32c::crc32c(&bytes)));
                     store.download_file(&key, &to, &transfer).unwrap();
@@ -253,8 +259,9 @@ fn cancelling_ends_the_wait_for_an_unreachable_store() {
     ];
     for (number, call) in calls.into_iter().enumerate() {
         let cancel = Cancel::new();
-        let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
-            options.with_cancel(cancel.clone())
+        let store = open_with("s3", &proxy.url(), server.settings(), &|mut options| {
+            options.cancel = Some(cancel.clone());
+            options
         });
         store.put("a", b"still here", Put::Always).unwrap();
         // Alternates between a server that closes connections and a server that never responds.
@@ -293,7 +300,10 @@ fn cancelling_at_any_request_leaves_nothing_behind() {
     let file = dir.path().join("file");
     std::fs::write(&file, noise((5 << 20) + 1000, 1)).unwrap();
     let upload = |store: &Store, cancel: &Cancel| {
-        let transfer = Transfer::new(cancel).with_part_bytes(5 << 20);
+        let transfer = Transfer {
+            part_bytes: 5 << 20,
+            ..Transfer::new(cancel)
+        };
         store.upload_file("in-parts", &file, &transfer).map(drop)
     };
     let put = |store: &Store, _: &Cancel| store.put("once", b"x", Put::IfAbsent).map(drop);
@@ -304,8 +314,9 @@ fn cancelling_at_any_request_leaves_nothing_behind() {
             // A proxy at a new address counts as a new store, so that conditions are probed again.
             let proxy = FaultProxy::new(server.address(), 15, Plan::none());
             let cancel = Cancel::new();
-            let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
-                options.with_cancel(cancel.clone())
+            let store = open_with("s3", &proxy.url(), server.settings(), &|mut options| {
+                options.cancel = Some(cancel.clone());
+                options
             });
             let stop = cancel.clone();
             proxy.when_done(number, move || stop.cancel());
@@ -333,10 +344,12 @@ fn cancelling_at_any_request_leaves_nothing_behind() {
 fn an_error_names_operation_object_and_tries() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 9, Plan::of(1.0, &[Fault::Hang]));
-    let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
-        options
-            .with_timeout(Duration::from_millis(200))
-            .with_retry(patient().with_max_attempts(3))
+    let store = open_with("s3", &proxy.url(), server.settings(), &|mut options| {
+        options.timeout = Duration::from_millis(200);
+        options.with_retry(Retry {
+            max_attempts: 3,
+            ..patient()
+        })
     });
     let error = store.get("some/thing", 9).unwrap_err();
     assert!(
@@ -392,7 +405,10 @@ fn a_store_that_never_responded_fails_sooner() {
     let endpoint = format!("http://{}", free.local_addr().unwrap());
     drop(free);
     let store = open_with("s3", &endpoint, S3Server::keys(), &|options| {
-        options.with_retry(Retry::default().with_give_up_after(Duration::from_secs(20)))
+        options.with_retry(Retry {
+            give_up_after: Duration::from_secs(20),
+            ..Retry::default()
+        })
     });
     let error = store.get("x", 9).unwrap_err();
     let Error::Request { kind, elapsed, .. } = error else {
@@ -430,8 +446,9 @@ fn a_late_read_is_hedged() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 11, Plan::none());
     let wait = Duration::from_secs(300);
-    let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
-        options.with_timeout(wait)
+    let store = open_with("s3", &proxy.url(), server.settings(), &|mut options| {
+        options.timeout = wait;
+        options
     });
     store.put("a", &noise(100_000, 1), Put::Always).unwrap();
     let read = || store.read_at("a", 5, &mut [0; 1000]).unwrap();
@@ -457,7 +474,8 @@ fn waiting_for_bandwidth_does_not_time_out() {
     let store = open_with("s3", &server.url(), server.settings(), &|mut options| {
         // At this bandwidth each object takes three times the timeout.
         options.bandwidth = Some(200_000);
-        options.with_timeout(Duration::from_millis(500))
+        options.timeout = Duration::from_millis(500);
+        options
     });
     let bytes = noise(300_000, 1);
     let started = Instant::now();
@@ -478,7 +496,10 @@ fn uploads_of_a_killed_process_are_aborted() {
     let server = S3Server::start();
     let proxy = FaultProxy::new(server.address(), 12, Plan::none());
     let store = open_with("s3", &proxy.url(), server.settings(), &|options| {
-        options.with_retry(patient().with_max_attempts(2))
+        options.with_retry(Retry {
+            max_attempts: 2,
+            ..patient()
+        })
     });
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
@@ -486,10 +507,12 @@ fn uploads_of_a_killed_process_are_aborted() {
     let cancel = Cancel::new();
     // The store becomes unreachable after the first part, so the upload cannot be aborted.
     let progress = |_| proxy.set_outage(true);
-    let transfer = Transfer::new(&cancel)
-        .with_part_bytes(5 << 20)
-        .with_parallel(1)
-        .with_progress(&progress);
+    let transfer = Transfer {
+        part_bytes: 5 << 20,
+        parallel: 1,
+        progress: &progress,
+        ..Transfer::new(&cancel)
+    };
     store.upload_file("left", &file, &transfer).unwrap_err();
     assert_eq!((server.open_uploads(), server.open_parts()), (1, 1));
     proxy.set_outage(false);

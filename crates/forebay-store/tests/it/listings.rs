@@ -64,7 +64,8 @@ fn a_timeout_applies_to_each_page() {
         let number = (1..PAGES).find(|number| target.contains(&format!("token=page-{number}")));
         (200, Vec::new(), page(number.unwrap_or(0)).into_bytes())
     });
-    let options = options(&server).with_timeout(timeout);
+    let mut options = options(&server);
+    options.timeout = timeout;
     let store = Store::open(&Location::parse("s3://bucket/x").unwrap(), &options).unwrap();
     assert_eq!(store.list("").unwrap().len(), PAGES);
     assert_eq!(server.take().len(), PAGES, "no page is requested twice");

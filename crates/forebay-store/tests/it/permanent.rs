@@ -8,7 +8,11 @@ use std::time::{Duration, SystemTime};
 
 /// The waits between retries are so long that a test with an unexpected retry would take noticeably long.
 fn options(url: &str) -> StoreOptions {
-    let waits = Retry::default().with_waits(Duration::from_secs(20), Duration::from_secs(20));
+    let waits = Retry {
+        first_wait: Duration::from_secs(20),
+        max_wait: Duration::from_secs(20),
+        ..Retry::default()
+    };
     let start = StoreOptions::new().with_endpoint(url).with_retry(waits);
     let keys = S3Server::keys().into_iter();
     keys.fold(start, |options, (name, value)| options.with(name, value))
@@ -90,7 +94,11 @@ fn a_wrong_clock_is_detected_from_the_response() {
 fn refusals_of_many_requests_are_not_retried() {
     let server = refusing(400, "InvalidRequest", None);
     let mut options = options(&format!("http://{}", server.address()));
-    options.retry = Retry::default().with_waits(Duration::ZERO, Duration::ZERO);
+    options.retry = Retry {
+        first_wait: Duration::ZERO,
+        max_wait: Duration::ZERO,
+        ..Retry::default()
+    };
     let store = Store::open(&place("x"), &options).unwrap();
     let begin = SystemTime::now();
     for _ in 0..300 {
@@ -113,13 +121,15 @@ fn long_waits_are_reported_once() {
         (Fault::Hang, 60, "no answer for"),
     ] {
         let proxy = FaultProxy::new(server.address(), 1, Plan::of(1.0, &[fault]));
-        let retry = Retry::default()
-            .with_waits(Duration::from_millis(1), Duration::from_millis(1))
-            .with_say_after(Duration::from_millis(20))
-            .with_max_attempts(30);
-        let options = options(&proxy.url())
-            .with_retry(retry)
-            .with_timeout(Duration::from_millis(timeout_ms));
+        let retry = Retry {
+            first_wait: Duration::from_millis(1),
+            max_wait: Duration::from_millis(1),
+            say_after: Duration::from_millis(20),
+            max_attempts: 30,
+            ..Retry::default()
+        };
+        let mut options = options(&proxy.url()).with_retry(retry);
+        options.timeout = Duration::from_millis(timeout_ms);
         let key = format!("{fault:?}");
         let store = Store::open(&place("said"), &options).unwrap();
         for _ in 0..2 {
@@ -137,10 +147,13 @@ fn long_waits_are_reported_once() {
         0..2 => (429, vec![("Retry-After", "1".to_owned())], Vec::new()),
         _ => (200, vec![("ETag", "\"e\"".to_owned())], b"ok".to_vec()),
     });
-    let retry = Retry::default()
-        .with_waits(Duration::ZERO, Duration::ZERO)
-        .with_say_after(Duration::from_millis(500))
-        .with_give_up_after(Duration::from_millis(600));
+    let retry = Retry {
+        first_wait: Duration::ZERO,
+        max_wait: Duration::ZERO,
+        say_after: Duration::from_millis(500),
+        give_up_after: Duration::from_millis(600),
+        ..Retry::default()
+    };
     let options = options(&format!("http://{}", server.address())).with_retry(retry);
     let store = Store::open(&place("said"), &options).unwrap();
     assert_eq!(store.get("limited", 9).unwrap(), b"ok");

@@ -55,7 +55,10 @@ fn buckets(endpoint: &str) -> Vec<Store> {
 /// Makes every call that sends a request, and returns the errors.
 fn calls(store: &Store, file: &Path) -> Vec<Error> {
     let cancel = Cancel::new();
-    let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
+    let transfer = Transfer {
+        part_bytes: 5 << 20,
+        ..Transfer::new(&cancel)
+    };
     let target = file.with_extension("copy");
     let mut errors: Vec<Error> = [
         store.head("a").map(drop),

@@ -116,7 +116,7 @@ fn wrong_keys_are_refused_and_not_shown() {
     let server = S3Server::start();
     let options = StoreOptions::new()
         .with_endpoint(server.url())
-        .with_region("us-east-1")
+        .with("region", "us-east-1")
         .with("aws_access_key_id", "MARKEDKEYID")
         .with("aws_secret_access_key", "MARKEDSECRET")
         .with("aws_session_token", "MARKEDTOKEN");

@@ -195,7 +195,10 @@ fn a_part_that_broke_off_begins_the_upload_again() {
     let bytes = noise(11_000_001, 7);
     std::fs::write(dir.path().join("file"), &bytes).unwrap();
     let cancel = Cancel::new();
-    let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
+    let transfer = Transfer {
+        part_bytes: 5 << 20,
+        ..Transfer::new(&cancel)
+    };
     store
         .upload_file("a", &dir.path().join("file"), &transfer)
         .unwrap();
@@ -228,7 +231,10 @@ fn files_are_exchanged_with_hadoops_client() {
                 .unwrap();
         }
         let cancel = Cancel::new();
-        let transfer = Transfer::new(&cancel).with_part_bytes(5 << 20);
+        let transfer = Transfer {
+            part_bytes: 5 << 20,
+            ..Transfer::new(&cancel)
+        };
         store.upload_file(name, local.as_ref(), &transfer).unwrap();
         let back = dir.path().join("back");
         hadoop.run(&server.url(), &["-get", &path, back.to_str().unwrap()]);

@@ -98,7 +98,10 @@ pub(super) fn dataset(context: &Context<'_>) -> Vec<Finding> {
 }
 
 fn options(context: &Context<'_>) -> StoreOptions {
-    let retry = Retry::default().with_give_up_after(PATIENCE);
+    let retry = Retry {
+        give_up_after: PATIENCE,
+        ..Retry::default()
+    };
     context.store.options().with_retry(retry)
 }
 

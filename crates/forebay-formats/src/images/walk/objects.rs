@@ -117,11 +117,9 @@ impl ObjectList {
         };
         let end = *self.ends.get(at)?;
         let key = self.keys.get(start as usize..end as usize)?;
-        let object = Object::new(std::str::from_utf8(key).ok()?, size);
-        Some(match self.etags.get(at) {
-            Some(etag) => object.with_etag(etag),
-            None => object,
-        })
+        let mut object = Object::new(std::str::from_utf8(key).ok()?, size);
+        object.etag = self.etags.get(at);
+        Some(object)
     }
 }
 

@@ -173,7 +173,10 @@ mod tests {
             assert!(shown.contains(name) && !shown.contains("MARKED"), "{shown}");
         }
         for options in [
-            StoreOptions::new().with_region("MARKED\n"),
+            StoreOptions {
+                region: Some("MARKED\n".to_owned()),
+                ..StoreOptions::new()
+            },
             StoreOptions::new().with_endpoint("https://MARKED\n"),
             // Only one of the two URL parsers accepts these.
             StoreOptions::new().with_endpoint("https://256.256.256.256"),
