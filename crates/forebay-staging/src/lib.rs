@@ -22,7 +22,6 @@ mod unit;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use journal::fuzz as fuzz_journal;
-pub use queue::Ticket;
 pub use room::Reservation;
 use session::{AreaLock, make_dirs};
 pub use session::{Sealed, StagedFile};
@@ -295,18 +294,15 @@ impl StagingArea {
     ///
     /// # Errors
     /// Also returns the error of an earlier file that could not be uploaded, once.
-    pub fn submit(&self, item: Item, room: Reservation) -> Result<Ticket> {
-        let mut tickets = self.submit_all(vec![(item, room)])?;
-        tickets
-            .pop()
-            .ok_or_else(|| self.shared.error("a file was handed in and has no ticket"))
+    pub fn submit(&self, item: Item, room: Reservation) -> Result<()> {
+        self.submit_all(vec![(item, room)])
     }
 
     /// As [`submit`](Self::submit), for several files: the journal is fsynced once, and all files are taken over or none.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
-    pub fn submit_all(&self, files: Vec<(Item, Reservation)>) -> Result<Vec<Ticket>> {
+    pub fn submit_all(&self, files: Vec<(Item, Reservation)>) -> Result<()> {
         let shared = &self.shared;
         shared.check_process()?;
         shared.tell_failure()?;
@@ -323,15 +319,13 @@ impl StagingArea {
             submitted.id = journal.next_id();
         }
         journal.submitted(&described)?;
-        let mut tickets = Vec::with_capacity(files.len());
         for ((_, room), submitted) in files.into_iter().zip(described) {
             room.becomes(submitted.len)?;
             let entry = Entry::new(Arc::clone(session), submitted, false);
-            tickets.push(Ticket::new(shared, &entry));
             shared.ledger().submitted(&entry.submitted);
             shared.queue.add(Arc::new(entry));
         }
-        Ok(tickets)
+        Ok(())
     }
 
     /// Paths, relative to [`data_dir`](Self::data_dir), of the submitted files that are not stored.

@@ -122,14 +122,9 @@ impl UploadOutcomes {
         self.failed.values().map(|(entry, _)| entry)
     }
 
-    fn failure(&self, id: u64) -> Option<Error> {
-        let (entry, error) = self.failed.get(&id)?;
-        Some(undelivered(&entry.submitted, error))
-    }
-
     fn first_failure(&self) -> Result<()> {
-        match self.failed.keys().next().and_then(|id| self.failure(*id)) {
-            Some(error) => Err(error),
+        match self.failed.values().next() {
+            Some((entry, error)) => Err(undelivered(&entry.submitted, error)),
             None => Ok(()),
         }
     }
@@ -182,14 +177,6 @@ impl Shared {
         self.queue.is_empty().then(|| self.ledger().first_failure())
     }
 
-    fn end_of(&self, id: u64) -> Option<Result<()>> {
-        let is_there = |entry: &Arc<Entry>| entry.submitted.id == id;
-        if self.queue.tasks().iter().any(is_there) {
-            return None;
-        }
-        Some(self.ledger().failure(id).map_or(Ok(()), Err))
-    }
-
     /// Waits until `done` returns a result, or `cancel` is raised.
     pub(super) fn wait_until<T>(
         &self,
@@ -208,44 +195,5 @@ impl Shared {
             }
             self.queue.wait_a_moment(LOOK);
         }
-    }
-}
-
-/// A handle to wait for a submitted file.
-#[derive(Debug, Clone)]
-pub struct Ticket {
-    shared: Arc<Shared>,
-    id: u64,
-    object: String,
-}
-
-impl Ticket {
-    pub(super) fn new(shared: &Arc<Shared>, entry: &Entry) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            id: entry.submitted.id,
-            object: entry.submitted.object(),
-        }
-    }
-
-    /// Returns the destination, for messages.
-    pub fn object(&self) -> &str {
-        &self.object
-    }
-
-    /// Whether the file is at its destination. Fails if it could not be uploaded.
-    pub fn is_stored(&self) -> Result<bool> {
-        let end = self.shared.end_of(self.id);
-        end.map_or(Ok(false), |end| end.map(|()| true))
-    }
-
-    /// Waits until the file is at its destination.
-    ///
-    /// # Errors
-    /// The error of the upload (the file stays in the area for the next session); [`Error::Cancelled`].
-    pub fn wait(&self, cancel: &Cancel) -> Result<()> {
-        self.shared.check_process()?;
-        self.shared
-            .wait_until(cancel, || self.shared.end_of(self.id))
     }
 }

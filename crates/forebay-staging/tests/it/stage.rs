@@ -1,6 +1,6 @@
 //! The staging area: submitted files arrive at their destinations, also after failures and crashes.
 
-use forebay_staging::{AreaOptions, Item, StagingArea, Ticket};
+use forebay_staging::{AreaOptions, Item, StagingArea};
 use forebay_store::{Cancel, Error, Location};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -42,7 +42,7 @@ impl Place {
         Location::from(self.dir.path().join("there"))
     }
 
-    fn hand_in(&self, area: &StagingArea, key: &str, bytes: &[u8]) -> Result<Ticket, Error> {
+    fn hand_in(&self, area: &StagingArea, key: &str, bytes: &[u8]) -> Result<(), Error> {
         let room = area.reserve(bytes.len() as u64, &Cancel::new())?;
         let mut file = area.create(&key.replace('/', "-"))?;
         file.write_all(bytes).unwrap();
@@ -69,20 +69,17 @@ impl Place {
 fn files_arrive_and_the_area_is_empty() {
     let place = Place::new();
     let area = StagingArea::open(&place.options()).unwrap();
-    let mut tickets = Vec::new();
     for number in 0..20u8 {
         let key = format!("a/b{number}");
-        tickets.push(place.hand_in(&area, &key, &vec![number; 1000]).unwrap());
-    }
-    for (number, ticket) in tickets.iter().enumerate() {
-        ticket.wait(&Cancel::new()).unwrap();
-        assert!(ticket.is_stored().unwrap());
-        assert_eq!(
-            std::fs::read(place.there(&format!("a/b{number}"))).unwrap(),
-            vec![number as u8; 1000]
-        );
+        place.hand_in(&area, &key, &vec![number; 1000]).unwrap();
     }
     area.wait(&Cancel::new()).unwrap();
+    for number in 0..20u8 {
+        assert_eq!(
+            std::fs::read(place.there(&format!("a/b{number}"))).unwrap(),
+            vec![number; 1000]
+        );
+    }
     let progress = area.progress();
     assert_eq!((progress.stored_files, progress.stored_bytes), (20, 20_000));
     area.close().unwrap();
@@ -172,15 +169,13 @@ fn a_failure_is_returned_once_and_keeps_the_file() {
     // A file exists where the upload needs a directory, so no retry helps.
     std::fs::write(place.there("in-the-way"), "x").unwrap();
     let area = StagingArea::open(&place.paused()).unwrap();
-    let good = place.hand_in(&area, "good", b"1").unwrap();
-    let bad = place.hand_in(&area, "in-the-way/bad", b"22").unwrap();
-    let alone = place.hand_in(&area, "alone", b"4444").unwrap();
+    place.hand_in(&area, "good", b"1").unwrap();
+    place.hand_in(&area, "in-the-way/bad", b"22").unwrap();
+    place.hand_in(&area, "alone", b"4444").unwrap();
     area.resume();
-    alone.wait(&Cancel::new()).unwrap();
-    good.wait(&Cancel::new()).unwrap();
-    let error = bad.wait(&Cancel::new()).unwrap_err();
+    let error = area.wait(&Cancel::new()).unwrap_err();
     assert!(matches!(error, Error::Undelivered { .. }), "{error}");
-    assert!(area.wait(&Cancel::new()).is_err());
+    assert!(place.is_there("good") && place.is_there("alone"));
     // The next call returns the error, once.
     assert!(matches!(
         area.reserve(1, &Cancel::new()),
@@ -196,8 +191,7 @@ fn a_failure_is_returned_once_and_keeps_the_file() {
         .collect();
     assert_eq!(left, [(2, true)]);
     std::fs::remove_file(place.there("in-the-way")).unwrap();
-    // Tickets keep the session open as well.
-    drop((good, bad, alone, area));
+    drop(area);
     // The next session retries the failed upload.
     StagingArea::recover(&place.options(), &Cancel::new()).unwrap();
     assert!(place.is_there("in-the-way/bad"));

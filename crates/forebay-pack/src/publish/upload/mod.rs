@@ -286,8 +286,7 @@ impl StagedDestination {
     }
 
     fn hand_in(&self, key: &str, crc32c: Option<u32>, room: Reservation) -> Result<()> {
-        self.area.submit(self.item(key, crc32c), room)?;
-        Ok(())
+        Ok(self.area.submit(self.item(key, crc32c), room)?)
     }
 
     fn item(&self, key: &str, crc32c: Option<u32>) -> Item {
@@ -441,8 +440,7 @@ impl Destination for StagedDestination {
             };
             all.push((self.item(&key, Some(crc32c)), part));
         }
-        self.area.submit_all(all)?;
-        Ok(())
+        Ok(self.area.submit_all(all)?)
     }
 
     fn publish(
