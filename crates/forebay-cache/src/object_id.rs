@@ -47,18 +47,11 @@ impl ObjectId {
 
     /// Parses the output of [`to_hex`](Self::to_hex), and nothing else.
     pub(super) fn from_hex(text: &str) -> Option<Self> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || text.bytes().any(|digit| digit.is_ascii_uppercase()) {
+        if text.bytes().any(|digit| digit.is_ascii_uppercase()) {
             return None;
         }
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).ok()?;
-            if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-                return None;
-            }
-            *byte = u8::from_str_radix(digits, 16).ok()?;
-        }
-        Some(Self(bytes))
+        let hash = blake3::Hash::from_hex(text).ok()?;
+        Some(Self(*hash.as_bytes()))
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Manifest {
     /// Format of all shards.
     pub shard_format: ShardFormat,
     /// Whole-file compression of TFRecord shards: "none", "gzip", "zlib".
-    #[serde(default, with = "compression", skip_serializing_if = "is_plain")]
+    #[serde(default, skip_serializing_if = "is_plain")]
     pub compression: Compression,
     /// The location of the records, if the shards are mapped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -569,23 +569,5 @@ mod hex32 {
         let digits = text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let value = u32::from_str_radix(&text, 16).ok().filter(|_| digits);
         value.ok_or_else(|| de::Error::custom(format_args!("eight digits, not {text:?}")))
-    }
-}
-
-/// Serializes a compression by its name.
-mod compression {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    use super::Compression;
-
-    pub(super) fn serialize<S: Serializer>(value: &Compression, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Compression, D::Error> {
-        let text = String::deserialize(from)?;
-        let all = [Compression::None, Compression::Gzip, Compression::Zlib];
-        let known = all.into_iter().find(|value| value.to_string() == text);
-        known.ok_or_else(|| de::Error::custom(format_args!("{text:?} is not known")))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::ExampleError;
 use super::wire::{Fields, Piece, Value};
 
@@ -144,7 +146,8 @@ impl<'a> Iterator for Features<'a> {
 }
 
 /// The kind of a feature's values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FeatureKind {
     /// Byte strings.
     Bytes,
@@ -153,6 +156,7 @@ pub enum FeatureKind {
     /// 64-bit integers.
     Int64,
     /// The kind is not set.
+    #[serde(skip_deserializing)]
     Unset,
 }
 

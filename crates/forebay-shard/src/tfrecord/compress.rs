@@ -10,13 +10,15 @@ use std::str::FromStr;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 #[cfg(feature = "gzip")]
 use flate2::write::{GzEncoder, ZlibEncoder};
+use serde::{Deserialize, Serialize};
 
 use crate::checksum::Crc32c;
 use crate::error::Error;
 use crate::frame::{HEAD_BYTES, decode_head};
 
 /// Whole-file compression of a TFRecord.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Compression {
     /// Uncompressed frames.

@@ -9,7 +9,6 @@ use super::{Error, Result, name};
 use forebay_store::{Object, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::fmt::Write as _;
 
 /// The manifest's name in the checkpoint's directory.
 pub const MANIFEST_NAME: &str = "forebay-checkpoint.json";
@@ -396,14 +395,7 @@ pub(super) fn data_key(attempt: &str, rank: u32, world_size: u32, file: &str) ->
 pub(super) fn fingerprint(value: &impl Serialize) -> String {
     // Serialization cannot fail: all map keys are text.
     let json = serde_json::to_vec(value).unwrap_or_default();
-    let hash = blake3::hash(&json);
-    hash.as_bytes()
-        .iter()
-        .take(8)
-        .fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    blake3::hash(&json).to_hex()[..16].to_owned()
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
