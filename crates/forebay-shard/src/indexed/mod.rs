@@ -1,7 +1,7 @@
 //! The indexed shard `.fbs`: the frames of a TFRecord in checksummed blocks, with the index at the
 //! end of the file.
 //!
-//! This module writes and walks blocks; [`crate::Shard`] opens a shard for random access.
+//! This module writes blocks; [`crate::Shard`] opens a shard for random access.
 //!
 //! ```
 //! use forebay_shard::indexed::{Codec, WriterBuilder};
@@ -16,9 +16,7 @@
 //! # Ok::<(), forebay_shard::Error>(())
 //! ```
 
-mod walk;
 mod writer;
 
 pub use crate::codec::Codec;
-pub(crate) use walk::{BlockAt, Walk};
 pub use writer::{MAX_BLOCK_BYTES, Writer, WriterBuilder};

@@ -12,7 +12,6 @@ use crate::error::{Corruption, Error, Result};
 use crate::frame::{self, HEAD_BYTES, OVERHEAD_BYTES};
 use crate::index::layout::{BLOCK_ALIGN, BLOCK_MAGIC, BlockHeader, PIECE_BYTES};
 use crate::index::{Block, FileKind, Index};
-use crate::indexed::{BlockAt, Walk};
 use crate::shard::{expand_block, indexed_block_limit};
 use crate::storage::{self, Ahead, FileStream, ReadAt};
 use crate::tfrecord::{Compression, Mode, ReaderBuilder};
@@ -48,11 +47,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
     // The rest of the file is read too, because the whole-file checksum covers the index even if it is damaged.
     let (summed, sums) = summed;
     let rest = FileStream::new(file, check.storage.read_profile(), summed);
-    let sums = SummedFile::new(rest, sums, &|_| {})
-        .drain()
-        .map_err(|error| Error::io(path, "read", error))?;
-    check.crc32c = Some(sums.crc.value());
-    check.blake3 = sums.blake3();
+    check.sum(SummedFile::new(rest, sums, &|_| {}))?;
     Ok(())
 }
 
@@ -89,14 +84,8 @@ fn by_index(
             ..VerifyProgress::default()
         });
         let (padding, rest) = bytes.split_at((block.offset - end) as usize);
-        if let Some(nonzero) = padding.iter().position(|&byte| byte != 0) {
-            let found = format!("{:#04x}", padding[nonzero]);
-            check.damaged(Corruption::new(
-                end + nonzero as u64,
-                "padding",
-                "0x00",
-                found,
-            ));
+        if let Some(damage) = damaged_padding(padding, end) {
+            check.damaged(damage);
         }
         let records = index.block_records(at);
         if let Some((piece, stored)) = rest.split_first_chunk::<PIECE_BYTES>() {
@@ -109,6 +98,17 @@ fn by_index(
         }
     }
     Ok((end, sums))
+}
+
+/// Padding, which begins at offset `at`, must be zero.
+fn damaged_padding(padding: &[u8], at: u64) -> Option<Corruption> {
+    let (at, byte) = (at..).zip(padding).find(|&(_, &byte)| byte != 0)?;
+    Some(Corruption::new(
+        at,
+        "padding",
+        "0x00",
+        format!("{byte:#04x}"),
+    ))
 }
 
 /// Checks that the header of a block agrees with the index.
@@ -213,31 +213,19 @@ fn lose(check: &mut ShardCheck<'_>, index: &Index, block: &Block, records: Range
 /// Verifies a shard without an index: follows block headers, and searches for the next header after damage.
 fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> Result<()> {
     let most = indexed_block_limit(check.options.max_record);
-    let stored_in = check.storage;
-    let walk_from = |offset| {
-        let reader = FileStream::new(Arc::clone(file), stored_in.read_profile(), offset);
-        Walk::new(reader, offset, len, most)
-    };
-    let mut walk = walk_from(PIECE_BYTES as u64);
+    let mut ahead = Ahead::new(file, check.storage.read_profile(), 0, len);
+    let mut at = PIECE_BYTES as u64;
     let mut payload = Vec::new();
     // The expected first record of the next block, and the offset up to which headers were
     // searched.
     let (mut next, mut unsearched) = (0, 0);
-    loop {
-        let before = walk.position();
-        let step = walk
-            .next(&mut payload)
-            .map_err(|e| Error::io(check.path, "read", e))?;
-        let met = match step {
-            Ok(Some(met)) => met,
-            Ok(None) => {
-                if let Some(records) = check.expected_records.filter(|&records| records > next) {
-                    check.lost(Some(next..records), len..len);
-                }
-                return Ok(());
-            }
-            Err(damage) => {
-                check.damaged(damage);
+    while at < len {
+        ahead.advance(at);
+        let before = at;
+        let met = match read_block(&**file, check.path, at, most, &mut payload) {
+            Ok(met) => met,
+            Err(Error::Corrupt(damage)) => {
+                check.damaged(*damage);
                 let from = before.max(unsearched);
                 let Some(met) = next_block(&**file, check.path, from..len, next, most)? else {
                     // The blocks end where keys and index begin, which are damaged.
@@ -260,15 +248,17 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
                     cut_block(check, &**file, &met, payload_at..len)?;
                     next = met.records().end;
                     unsearched = len;
-                    walk = walk_from(len);
+                    at = len;
                 } else {
-                    walk = walk_from(met.offset);
+                    at = met.offset;
                 }
                 continue;
             }
+            Err(error) => return Err(error),
         };
+        at = met.offset + PIECE_BYTES as u64 + met.header.stored_len;
         (check.observer)(VerifyProgress {
-            bytes: walk.position() - before,
+            bytes: at - before,
             ..VerifyProgress::default()
         });
         if met.header.first_record < next {
@@ -292,6 +282,78 @@ fn by_walking(check: &mut ShardCheck<'_>, file: &Arc<dyn ReadAt>, len: u64) -> R
             return Ok(());
         }
     }
+    if let Some(records) = check.expected_records.filter(|&records| records > next) {
+        check.lost(Some(next..records), len..len);
+    }
+    Ok(())
+}
+
+/// A block header, with the offset of the block.
+struct BlockAt {
+    offset: u64,
+    header: BlockHeader,
+}
+
+impl BlockAt {
+    fn records(&self) -> Range<u64> {
+        let first = self.header.first_record;
+        first..first.saturating_add(u64::from(self.header.records))
+    }
+}
+
+/// Reads the block that begins at offset `at`, or, after padding, at the next multiple of the alignment, with its
+/// payload, which is not verified. Compressed blocks have no padding before them.
+fn read_block(
+    file: &dyn ReadAt,
+    path: &Path,
+    at: u64,
+    max_payload: u64,
+    payload: &mut Vec<u8>,
+) -> Result<BlockAt> {
+    let mut piece = read_piece(file, path, at)?;
+    let mut offset = at;
+    if piece[0] == 0 {
+        offset = at.next_multiple_of(BLOCK_ALIGN);
+        piece = read_piece(file, path, offset)?;
+        let mut padding = vec![0; (offset - at) as usize];
+        storage::read_exact_at(file, path, &mut padding, at)?;
+        if let Some(damage) = damaged_padding(&padding, at) {
+            return Err(damage.into());
+        }
+    }
+    let header = BlockHeader::decode(&piece, offset)?;
+    if header.codec == Codec::NONE && !offset.is_multiple_of(BLOCK_ALIGN) {
+        let expected = format!("a multiple of {BLOCK_ALIGN}");
+        return Err(Corruption::new(offset, "start of a raw block", expected, offset).into());
+    }
+    let start = offset + PIECE_BYTES as u64;
+    let room = file.len() - start;
+    if header.stored_len > room || header.raw_len > max_payload {
+        let most = format!("at most {room} stored and {max_payload} raw");
+        let found = format!("{} and {}", header.stored_len, header.raw_len);
+        return Err(Corruption::new(offset, "length of the block", most, found).into());
+    }
+    let len = usize::try_from(header.stored_len);
+    payload.resize(
+        len.map_err(|_| Error::invalid("a block longer than memory"))?,
+        0,
+    );
+    storage::read_exact_at(file, path, payload, start)?;
+    Ok(BlockAt { offset, header })
+}
+
+/// Reads the bytes of a header at offset `at`.
+fn read_piece(file: &dyn ReadAt, path: &Path, at: u64) -> Result<[u8; PIECE_BYTES]> {
+    let mut piece = [0; PIECE_BYTES];
+    let room = file.len().saturating_sub(at);
+    if room < PIECE_BYTES as u64 {
+        let expected = format!("{PIECE_BYTES} bytes");
+        let found = format!("{room} before the end of the blocks");
+        let at = file.len();
+        return Err(Corruption::truncated(at, "block is cut short", expected, found).into());
+    }
+    storage::read_exact_at(file, path, &mut piece, at)?;
+    Ok(piece)
 }
 
 /// Verifies a block that was found without an index. A raw block with a wrong checksum may still contain

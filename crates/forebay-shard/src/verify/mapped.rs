@@ -42,7 +42,7 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
             }
             Err(error) => {
                 check.found(error);
-                lose(check, &index, 0..index.len());
+                check.lose(&index, 0..index.len());
             }
         }
     }
@@ -50,12 +50,8 @@ pub(super) fn verify(check: &mut ShardCheck<'_>) -> Result<()> {
         return Ok(());
     }
     let stream = FileStream::new(shard, check.storage.read_profile(), 0);
-    let sums = SummedFile::new(stream, Sums::new(check.want_blake3), &|_| {});
-    let sums = sums
-        .drain()
-        .map_err(|error| Error::io(path, "read", error))?;
-    check.crc32c = Some(sums.crc.value());
-    check.blake3 = sums.blake3();
+    let sums = Sums::new(check.want_blake3);
+    check.sum(SummedFile::new(stream, sums, &|_| {}))?;
     Ok(())
 }
 
@@ -77,7 +73,7 @@ fn records(check: &mut ShardCheck<'_>, frames: &MappedFile, index: &Index) {
             Ok(()) => group(check, frames, index, next..end, (&bytes, range.start)),
             Err(error) => {
                 check.found(Error::io(frames.source.path(), "read", error));
-                lose(check, index, next..end);
+                check.lose(index, next..end);
             }
         }
         (check.observer)(VerifyProgress {
@@ -112,14 +108,8 @@ fn group(
                 let source = frames.source.path().display();
                 damage.what += &format!(" of bytes from offset {at} of {source}");
                 check.damaged(damage);
-                lose(check, index, record..record + 1);
+                check.lose(index, record..record + 1);
             }
         }
     }
-}
-
-fn lose(check: &mut ShardCheck<'_>, index: &Index, records: Range<u64>) {
-    let start = index.offsets.start(records.start).unwrap_or(0);
-    let end = index.offsets.start(records.end).unwrap_or(start);
-    check.lost(Some(records), start..end);
 }

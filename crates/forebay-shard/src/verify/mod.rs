@@ -29,12 +29,14 @@ mod sum;
 mod tfrecord;
 
 use std::num::NonZero;
+use std::ops::Range;
 use std::path::Path;
 
 pub use dataset::{verify_dataset, verify_dataset_in};
 pub use report::{Lost, VerifyFinding, VerifyReport};
 pub use salvage::{IntactRecord, ShardPlace, TakeRecord, salvage_shard_in};
 
+use crate::checksum::Crc32c;
 use crate::error::{Corruption, Error, Result};
 use crate::example::{ExampleView, IMAGE_LABEL};
 use crate::frame::MAX_RECORD_BYTES;
@@ -360,8 +362,25 @@ impl<'a> ShardCheck<'a> {
         }
     }
 
+    /// Reads a file to its end, and keeps the checksums of the whole file.
+    fn sum(&mut self, file: sum::SummedFile<'_>) -> Result<Crc32c> {
+        let sums = file
+            .drain()
+            .map_err(|error| Error::io(self.path, "read", error))?;
+        self.crc32c = Some(sums.crc.value());
+        self.blake3 = sums.blake3();
+        Ok(sums.crc)
+    }
+
+    /// Adds lost records, whose places in the concatenated frames the index has.
+    fn lose(&mut self, index: &Index, records: Range<u64>) {
+        let start = index.offsets.start(records.start).unwrap_or(0);
+        let end = index.offsets.start(records.end).unwrap_or(start);
+        self.lost(Some(records), start..end);
+    }
+
     /// Adds lost records, with their range in the concatenated frames.
-    fn lost(&mut self, records: Option<std::ops::Range<u64>>, bytes: std::ops::Range<u64>) {
+    fn lost(&mut self, records: Option<Range<u64>>, bytes: Range<u64>) {
         self.report.lost.push(Lost {
             path: self.path.to_owned(),
             records,

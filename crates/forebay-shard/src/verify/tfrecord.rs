@@ -26,13 +26,9 @@ pub(super) fn verify(check: &mut ShardCheck<'_>, sidecar: Option<&Path>) -> Resu
     if check.stopped() {
         return Ok(());
     }
-    let sums = summed
-        .drain()
-        .map_err(|error| Error::io(path, "read", error))?;
-    check.crc32c = Some(sums.crc.value());
-    check.blake3 = sums.blake3();
+    let sum = check.sum(summed)?;
     if let Some(index) = index.filter(|_| walked.compression == Compression::None) {
-        compare(check, &index, &walked, sums.crc);
+        compare(check, &index, &walked, sum);
     }
     Ok(())
 }
@@ -200,19 +196,13 @@ fn compare(check: &mut ShardCheck<'_>, index: &Index, walked: &Walked, sum: Crc3
         missing = match missing.take() {
             Some(run) if hit => Some(run.start..record + 1),
             Some(run) => {
-                lose(check, index, run);
+                check.lose(index, run);
                 None
             }
             None => hit.then_some(record..record + 1),
         };
     }
     if let Some(run) = missing {
-        lose(check, index, run);
+        check.lose(index, run);
     }
-}
-
-fn lose(check: &mut ShardCheck<'_>, index: &Index, records: Range<u64>) {
-    let start = index.offsets.start(records.start).unwrap_or(0);
-    let end = index.offsets.start(records.end).unwrap_or(start);
-    check.lost(Some(records), start..end);
 }
