@@ -17,15 +17,19 @@ pub(super) enum Fault {
     /// The response does not have the requested bytes, or the store received other bytes than were sent.
     BadBytes(String),
     /// The received or stored bytes do not have the expected checksum.
-    Damaged {
-        what: &'static str,
-        expected: u32,
-        found: u32,
-    },
+    Damaged(Damage),
     /// The pages of a listing repeat, so it would never end.
     EndlessListing,
     /// A retry would not help.
     Final(Error),
+}
+
+/// A checksum that is not the expected one.
+#[derive(Debug)]
+pub(super) struct Damage {
+    pub(super) what: &'static str,
+    pub(super) expected: u32,
+    pub(super) found: u32,
 }
 
 impl Fault {
@@ -63,11 +67,7 @@ pub(super) enum Outcome {
     /// The range begins beyond the end of the object.
     BeyondEnd,
     /// The bytes have a wrong checksum.
-    Damaged {
-        what: &'static str,
-        expected: u32,
-        found: u32,
-    },
+    Damaged(Damage),
     /// A condition of the request does not hold.
     Condition,
     Failed {
@@ -88,7 +88,7 @@ impl Outcome {
     ) -> String {
         let why = match self {
             Self::Failed { why, .. } => why.as_str(),
-            Self::Damaged { .. } => "the bytes arrive damaged",
+            Self::Damaged(_) => "the bytes arrive damaged",
             _ => "it failed",
         };
         let (op, object) = (operation.op, &operation.object);
@@ -250,16 +250,8 @@ pub(super) fn judge(fault: Fault, seen: &Observation) -> RetryClass {
         }
         Fault::EndlessListing => endless_listing(),
         Fault::BadBytes(why) => trouble(ErrorKind::BadAnswer, why, RetryPolicy::Yes),
-        Fault::Damaged {
-            what,
-            expected,
-            found,
-        } => RetryClass {
-            what: Outcome::Damaged {
-                what,
-                expected,
-                found,
-            },
+        Fault::Damaged(damage) => RetryClass {
+            what: Outcome::Damaged(damage),
             again: RetryPolicy::Some(DAMAGED_AGAIN),
         },
         Fault::Store(error) => judge_error(&error, seen),
@@ -507,25 +499,11 @@ fn judge_transport(
 /// The store's response in one line: status, code and message.
 fn said(seen: &Observation) -> String {
     let status = seen.status.unwrap_or_default();
-    let name = match status {
-        301 => " Moved Permanently",
-        302 => " Found",
-        303 => " See Other",
-        307 => " Temporary Redirect",
-        308 => " Permanent Redirect",
-        400 => " Bad Request",
-        401 => " Unauthorized",
-        403 => " Forbidden",
-        404 => " Not Found",
-        409 => " Conflict",
-        429 => " Too Many Requests",
-        500 => " Internal Server Error",
-        502 => " Bad Gateway",
-        503 => " Service Unavailable",
-        504 => " Gateway Timeout",
-        _ => "",
-    };
-    let mut text = format!("the store answered {status}{name}");
+    let mut text = format!("the store answered {status}");
+    let status = http::StatusCode::from_u16(status).ok();
+    if let Some(name) = status.and_then(|status| status.canonical_reason()) {
+        text.push_str(&format!(" {name}"));
+    }
     // A code is shown only if it looks like a name. Of a message only the first line is shown: some stores repeat the
     // request in it.
     if let Some(code) = seen.code.as_deref().filter(|code| is_name(code)) {

@@ -2,6 +2,7 @@
 
 use super::content_hash::ContentHash;
 use super::exchange_log::EXCHANGE_LOG;
+use super::fault::Damage;
 use super::{CRC32C_NAME, Fault, Live, Operation, Outcome, TOKEN_NAME, metadata, runtime};
 use crate::store::object::plain_etag;
 use crate::store::{Object, Transfer};
@@ -521,11 +522,11 @@ fn check_sum(
     found: u32,
 ) -> std::result::Result<(), Fault> {
     match expected {
-        Some(expected) if expected != found => Err(Fault::Damaged {
+        Some(expected) if expected != found => Err(Fault::Damaged(Damage {
             what,
             expected,
             found,
-        }),
+        })),
         _ => Ok(()),
     }
 }

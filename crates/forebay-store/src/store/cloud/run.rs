@@ -93,10 +93,7 @@ impl Live {
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
-                    if matches!(
-                        verdict.what,
-                        Outcome::Failed { .. } | Outcome::Damaged { .. }
-                    ) {
+                    if matches!(verdict.what, Outcome::Failed { .. } | Outcome::Damaged(_)) {
                         open.pace.gave_up();
                     }
                     return Err(Failed {
@@ -167,15 +164,11 @@ impl Failed {
         let object = operation.object.clone();
         match self.verdict.what {
             Outcome::Known(error) => error,
-            Outcome::Damaged {
-                what,
-                expected,
-                found,
-            } => Error::Checksum {
+            Outcome::Damaged(damage) => Error::Checksum {
                 object,
-                what,
-                expected,
-                found,
+                what: damage.what,
+                expected: damage.expected,
+                found: damage.found,
             },
             Outcome::BeyondEnd => Error::Changed {
                 object,
