@@ -5,7 +5,7 @@
 //! before the local file is deleted. A crash can truncate the last line, so lines with a wrong checksum are skipped. Paths and
 //! keys in a line are validated before use, because anyone with write access to the disk may have written the line.
 
-use forebay_store::{AtomicFile, Durability, Error, Result};
+use forebay_store::{Durability, Error, Result, write_file};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -286,10 +286,7 @@ fn rewrite<'a>(
     for submitted in left {
         text.extend(encode(path, &Line::Submitted(submitted.clone()))?);
     }
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(&text)
-        .map_err(|error| Error::io(path, "write", error))?;
-    file.commit(Durability::Synced)?;
+    write_file(path, &text, Durability::Synced)?;
     OpenOptions::new()
         .append(true)
         .open(path)

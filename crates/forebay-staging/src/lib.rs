@@ -27,13 +27,14 @@ use session::{AreaLock, make_dirs};
 pub use session::{Sealed, StagedFile};
 pub use status::{AreaStatus, LeftFile, SessionStatus, UploadProgress};
 
+use checkpoint::Sum;
 use forebay_store::{Cancel, Error, Limiter, Location, Result, Store, StoreOptions, sync_dir};
 use journal::Submitted;
 use queue::{Entry, UploadOutcomes};
 use session::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -544,22 +545,16 @@ fn open_plain(path: &Path) -> Result<File> {
         .map_err(|error| Error::io(path, "look at", error))?;
     // With a second hard link the bytes would outlive the deletion, and could be changed through it.
     if !meta.is_file() || meta.nlink() != 1 {
-        let odd = std::io::Error::other("it is no regular file of its own");
+        let odd = io::Error::other("it is no regular file of its own");
         return Err(Error::io(path, "open", odd));
     }
     Ok(file)
 }
 
 /// Reads a file and returns its CRC32C.
-fn sum_of(path: &Path, mut file: File) -> Result<u32> {
-    let mut buffer = vec![0; READ_BYTES];
-    let mut sum = 0;
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(sum),
-            Ok(read) => sum = crc32c::crc32c_append(sum, buffer.get(..read).unwrap_or_default()),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::io(path, "read", error)),
-        }
-    }
+fn sum_of(path: &Path, file: File) -> Result<u32> {
+    let mut sum = Sum::default();
+    io::copy(&mut BufReader::with_capacity(READ_BYTES, file), &mut sum)
+        .map_err(|error| Error::io(path, "read", error))?;
+    Ok(sum.crc32c)
 }

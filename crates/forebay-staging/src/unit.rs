@@ -8,11 +8,11 @@
 //! `readers` lock. The kernel releases both locks when the process ends.
 
 use crate::session::make_dirs;
-use forebay_store::{AtomicFile, Durability, Error, FileLock, Result, sync_dir};
+use forebay_store::{Durability, Error, FileLock, Result, sync_dir, write_file};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -179,11 +179,7 @@ impl Unit {
 
     /// Writes the marker, which acknowledges the unit. The files must be on disk already.
     pub(crate) fn acknowledge(&self, marker: &[u8]) -> Result<()> {
-        let path = self.0.join(STAGED);
-        let mut file = AtomicFile::create(&path)?;
-        file.write_all(marker)
-            .map_err(|error| Error::io(&path, "write", error))?;
-        file.commit(Durability::Synced)
+        write_file(&self.0.join(STAGED), marker, Durability::Synced)
     }
 
     /// Marks the checkpoint as uploaded. A second call has no effect.

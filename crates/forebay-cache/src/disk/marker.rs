@@ -1,7 +1,7 @@
 //! The marker file of a cache directory, and functions to inspect and clear a cache without opening it.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::survey::{self, Listed};
 use super::{cost, is_at, live};
 use crate::block::{HEADER_BYTES, Header, is_block_size};
 use crate::object_id::ObjectId;
-use forebay_store::{AtomicFile, Durability, Error, Result, is_temporary};
+use forebay_store::{Durability, Error, Result, is_temporary, write_file};
 
 pub(super) const MARKER: &str = "forebay-cache.json";
 pub(super) const LEDGER: &str = "forebay-cache.lock";
@@ -103,11 +103,8 @@ pub(super) fn settle(dir: &Path, block_bytes: u32) -> Result<u32> {
     let mut text = serde_json::to_vec(&marker)
         .map_err(|error| Error::io(&path, "write", io::Error::other(error)))?;
     text.push(b'\n');
-    let mut file = AtomicFile::create(&path)?;
-    file.write_all(&text)
-        .map_err(|error| Error::io(&path, "write", error))?;
     // Synced, unlike blocks: without its marker the whole cache would be unusable.
-    file.commit(Durability::Synced)?;
+    write_file(&path, &text, Durability::Synced)?;
     Ok(block_bytes)
 }
 

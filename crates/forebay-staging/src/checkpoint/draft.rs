@@ -332,9 +332,9 @@ impl Write for DraftFile {
 
 /// A writer that counts and checksums the bytes, and keeps none.
 #[derive(Debug, Default)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     pub(super) bytes: u64,
-    pub(super) crc32c: u32,
+    pub(crate) crc32c: u32,
 }
 
 impl Write for Sum {

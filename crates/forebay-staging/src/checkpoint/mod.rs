@@ -32,6 +32,7 @@ mod tests;
 mod uploader;
 
 pub use catalog::{CheckpointEntry, CheckpointStatus, State, latest, list, pin, remove, status};
+pub(crate) use draft::Sum;
 pub use draft::{Draft, DraftFile};
 pub use error::{Error, Result};
 #[cfg(any(test, feature = "fuzzing"))]
