@@ -124,9 +124,7 @@ fn synthesise(directory: &Path, records: u64) -> Result<()> {
         let name = format!("train-{shard:05}-of-{SHARDS:05}.fbs");
         let path: PathBuf = directory.join(&name);
         let file = BufWriter::with_capacity(1 << 20, File::create(&path)?);
-        let mut writer: ShardWriter<_> = indexed::WriterBuilder::new()
-            .from_writer(file, &path)?
-            .into();
+        let mut writer: ShardWriter<_> = indexed::WriterBuilder::new().from_writer(file, &path)?;
         let mut example = Vec::new();
         for record in records * shard / SHARDS..records * (shard + 1) / SHARDS {
             let shade = (record % 251) as u8;

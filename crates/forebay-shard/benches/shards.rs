@@ -36,9 +36,7 @@ fn noise(seed: u64) -> Vec<u8> {
 }
 
 fn tfrecords(path: &Path) -> ShardWriter<File> {
-    tfrecord::WriterBuilder::new()
-        .from_writer(File::create(path).unwrap(), path)
-        .into()
+    tfrecord::WriterBuilder::new().from_writer(File::create(path).unwrap(), path)
 }
 
 fn blocks(path: &Path, codec: Codec) -> ShardWriter<File> {
@@ -47,7 +45,6 @@ fn blocks(path: &Path, codec: Codec) -> ShardWriter<File> {
         .compression(codec)
         .from_writer(File::create(path).unwrap(), path)
         .unwrap()
-        .into()
 }
 
 fn fill(mut writer: ShardWriter<File>, records: &[Vec<u8>]) {

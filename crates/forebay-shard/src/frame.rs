@@ -8,6 +8,18 @@ use std::io::{self, Read};
 use crate::checksum::{Crc32c, crc32c, mask};
 use crate::error::{Corruption, Error};
 
+/// The number, offset and length of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordInfo {
+    /// Its number, counted from 0.
+    pub index: u64,
+    /// Offset of its frame; in the decompressed stream if the file is compressed.
+    pub offset: u64,
+    /// Payload length.
+    pub len: u64,
+}
+
 /// Bytes before the payload: its length and the checksum of the length.
 pub(crate) const HEAD_BYTES: usize = 12;
 /// Bytes after the payload: its checksum.

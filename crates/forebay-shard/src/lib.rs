@@ -21,8 +21,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod blocks;
 pub mod checksum;
 mod codec;
+mod compress;
 pub mod dataset;
 mod error;
 pub mod example;

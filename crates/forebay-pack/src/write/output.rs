@@ -39,13 +39,10 @@ impl Output {
 pub(crate) fn open_shard(path: &Path, options: &PackOptions) -> Result<ShardWriter<Output>> {
     let output = Output::create(path, options)?;
     Ok(match options.format {
-        DatasetFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(output, path)
-            .into(),
+        DatasetFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(output, path),
         DatasetFormat::Indexed(compression) => indexed::WriterBuilder::new()
             .compression(compression)
-            .from_writer(output, path)?
-            .into(),
+            .from_writer(output, path)?,
     })
 }
 

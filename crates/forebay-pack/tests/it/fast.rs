@@ -241,11 +241,8 @@ fn with_damaged_images(src: &Path, dst: &Path, format: ShardFormat, damaged: &[u
     let mut writer: ShardWriter<_> = match format {
         ShardFormat::Indexed => indexed::WriterBuilder::new()
             .from_writer(file, &path)
-            .unwrap()
-            .into(),
-        _ => tfrecord::WriterBuilder::new()
-            .from_writer(file, &path)
-            .into(),
+            .unwrap(),
+        _ => tfrecord::WriterBuilder::new().from_writer(file, &path),
     };
     let records = all(src).into_iter().filter(|seen| seen.0 == "train");
     for (number, (_, key, label, record)) in records.enumerate() {

@@ -120,9 +120,7 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
     std::fs::create_dir_all(root.join("index")).unwrap();
     let path = root.join(format!("train-00000-of-00001{}", format.extension()));
     let mut writer: ShardWriter<Vec<u8>> = match format {
-        ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(vec![], &path)
-            .into(),
+        ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(vec![], &path),
         ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
@@ -130,7 +128,6 @@ fn large(root: &Path, format: ShardFormat, codec: Codec) -> PathBuf {
                 .compression(codec)
                 .from_writer(vec![], &path)
                 .unwrap()
-                .into()
         }
     };
     // Computed once, so that every codec gets the same records.
@@ -407,9 +404,8 @@ fn features_of_other_names_are_kept_or_detected() {
     let src = dir.path().join("src");
     std::fs::create_dir_all(&src).unwrap();
     let path = src.join("train-00000-of-00001");
-    let mut writer: ShardWriter<Vec<u8>> = tfrecord::WriterBuilder::new()
-        .from_writer(vec![], &path)
-        .into();
+    let mut writer: ShardWriter<Vec<u8>> =
+        tfrecord::WriterBuilder::new().from_writer(vec![], &path);
     for i in 0..9 {
         let name = format!("name {i}");
         let mut example = ExampleBuilder::new();

@@ -19,4 +19,4 @@
 mod writer;
 
 pub use crate::codec::Codec;
-pub use writer::{MAX_BLOCK_BYTES, Writer, WriterBuilder};
+pub use writer::{MAX_BLOCK_BYTES, WriterBuilder};

@@ -1,23 +1,18 @@
-//! Writes an indexed shard, in one pass from front to back.
+//! Options of the writer of indexed shards.
 
-use std::io::{self, Write};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 
-use crate::checksum::{Crc32c, crc32c};
-use crate::codec::{self, BlockCompression, Codec, Compressor};
+use crate::blocks::Blocks;
+use crate::codec::{self, BlockCompression};
 use crate::error::{Error, Result};
-use crate::frame::{FrameBuffer, MAX_RECORD_BYTES, OVERHEAD_BYTES, Payload, too_long};
-use crate::frames::{Frames, KEEP_BYTES};
-use crate::index::layout::{BLOCK_ALIGN, BlockHeader, Header};
-use crate::index::{Block, Features, FileKind, IndexBuilder, RecordMeta};
-use crate::summary::ShardSummary;
-use crate::tfrecord::RecordInfo;
+use crate::index::Features;
+use crate::writer::{Body, ShardWriter};
 
 /// Upper bound of the size at which a block is closed.
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 
-/// Options of a [`Writer`].
+/// Options of a [`ShardWriter`] of an indexed shard.
 #[derive(Debug, Clone, Default)]
 pub struct WriterBuilder {
     compression: BlockCompression,
@@ -45,12 +40,16 @@ impl WriterBuilder {
     }
 
     /// Writes to any writer; `name` is its name in errors. Output is buffered here, so `writer` needs no buffer. The file is
-    /// complete once [`Writer::finish`] returns.
+    /// complete once [`ShardWriter::finish`] returns.
     ///
     /// # Errors
     /// [`Error::NotBuilt`] for a codec that this build lacks, [`Error::Io`] if there is not enough
     /// memory for it.
-    pub fn from_writer<W: Write>(&self, writer: W, name: impl AsRef<Path>) -> Result<Writer<W>> {
+    pub fn from_writer<W: Write>(
+        &self,
+        writer: W,
+        name: impl AsRef<Path>,
+    ) -> Result<ShardWriter<W>> {
         let path = name.as_ref();
         let codec = self.compression.codec();
         let features = Features {
@@ -60,314 +59,21 @@ impl WriterBuilder {
         codec::check_built(path, features.incompatible)?;
         let compressor = self.compression.compressor();
         let compressor = compressor.map_err(|error| Error::io(path, "compress", error))?;
-        let mut frames = FrameBuffer::default();
-        frames.reset(0);
-        Ok(Writer {
-            path: path.to_owned(),
-            writer,
-            features,
-            compressor: compressor.map(|compress| BlockCompressor { codec, compress }),
-            compressed: Vec::new(),
-            block_bytes: self.block_bytes.unwrap_or(codec.default_block_bytes()),
-            frames,
-            parts: Vec::new(),
-            spent: Vec::new(),
-            open: Open::default(),
-            index: IndexBuilder::new(),
-            sum: Crc32c::default(),
-        })
-    }
-}
-
-/// A compressor, with the codec id for its blocks.
-struct BlockCompressor {
-    codec: Codec,
-    compress: Compressor,
-}
-
-impl std::fmt::Debug for BlockCompressor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "BlockCompressor({})", self.codec)
-    }
-}
-
-/// The block under construction.
-#[derive(Debug, Clone, Copy, Default)]
-struct Open {
-    first_record: u64,
-    records: u64,
-    /// Start of its frames in the concatenated frames of all blocks.
-    logical: u64,
-    /// Length of its frames.
-    bytes: u64,
-}
-
-/// Writes the records of an indexed shard.
-///
-/// A record is passed whole to [`append`](Self::append), or built in the block's own buffer between
-/// [`begin`](Self::begin) and [`commit`](Self::commit), so its bytes are copied at most once.
-#[derive(Debug)]
-pub struct Writer<W: Write> {
-    path: PathBuf,
-    writer: W,
-    features: Features,
-    compressor: Option<BlockCompressor>,
-    compressed: Vec<u8>,
-    block_bytes: usize,
-    /// Frames of the open block that were built by this writer.
-    frames: FrameBuffer,
-    /// Frames after those in the open block, each with the number of its first record to write.
-    parts: Vec<(Frames, usize)>,
-    /// Buffers whose frames have been written.
-    spent: Vec<Frames>,
-    open: Open,
-    index: IndexBuilder,
-    /// Checksum of all bytes written.
-    sum: Crc32c,
-}
-
-impl<W: Write> Writer<W> {
-    /// Writes a record.
-    ///
-    /// # Errors
-    /// If it is longer than 256 MiB, its key cannot be indexed, or writing fails.
-    pub fn append(&mut self, record: &[u8], meta: &RecordMeta<'_>) -> Result<RecordInfo> {
-        if record.len() as u64 > MAX_RECORD_BYTES {
-            return Err(too_long(record.len() as u64));
-        }
-        self.begin().push(record);
-        self.commit(meta)
-    }
-
-    /// Starts a record in the block's buffer, and drops a record that was not committed.
-    pub fn begin(&mut self) -> Payload<'_> {
-        for (frames, from) in std::mem::take(&mut self.parts) {
-            let (bytes, sum) = frames.part(from..frames.len());
-            self.frames.append(bytes, sum);
-            self.spend(frames);
-        }
-        self.frames.begin()
-    }
-
-    /// Reserves memory in the index; see [`IndexBuilder::reserve`](crate::IndexBuilder::reserve).
-    pub fn reserve(&mut self, records: u64, key_bytes: u64) {
-        self.index.reserve(records, key_bytes);
-    }
-
-    /// Appends records that were framed elsewhere; see
-    /// [`tfrecord::Writer::append_frames`](crate::tfrecord::Writer::append_frames).
-    ///
-    /// # Errors
-    /// As in that function.
-    pub fn append_frames<'m>(
-        &mut self,
-        frames: Frames,
-        metas: impl IntoIterator<Item = RecordMeta<'m>>,
-    ) -> Result<Option<Frames>> {
-        self.frames.rollback();
-        self.index.push_frames(&frames, metas)?;
-        let mut from = 0;
-        for record in 0..frames.len() {
-            self.open.records += 1;
-            self.open.bytes += frames.record_len(record).unwrap_or(0) + OVERHEAD_BYTES as u64;
-            if self.open.bytes >= self.block_bytes as u64 {
-                self.close_block(Some((&frames, from..record + 1)))?;
-                from = record + 1;
-            }
-        }
-        if from < frames.len() {
-            self.parts.push((frames, from));
-        } else {
-            self.spend(frames);
-        }
-        Ok(self.spent.pop())
-    }
-
-    fn spend(&mut self, mut frames: Frames) {
-        frames.clear(KEEP_BYTES);
-        self.spent.push(frames);
-    }
-
-    /// Ends the record that was started last. The returned offset is its position in the concatenated frames of
-    /// all blocks.
-    ///
-    /// # Errors
-    /// If no record was started, it is longer than 256 MiB or its key cannot be indexed (then it is dropped), or
-    /// writing fails.
-    pub fn commit(&mut self, meta: &RecordMeta<'_>) -> Result<RecordInfo> {
-        let len = self
-            .frames
-            .open_len()
-            .ok_or_else(|| Error::invalid("no record was started"))?;
-        let (index, offset) = (self.index.records(), self.index.logical_len());
-        let fits = if len > MAX_RECORD_BYTES {
-            Err(too_long(len))
-        } else {
-            Ok(())
-        };
-        if let Err(error) = fits.and_then(|()| self.index.push(len, meta)) {
-            self.frames.rollback();
-            return Err(error);
-        }
-        self.frames.commit();
-        self.open.records += 1;
-        self.open.bytes += len + OVERHEAD_BYTES as u64;
-        if self.open.bytes >= self.block_bytes as u64 {
-            self.close_block(None)?;
-        }
-        Ok(RecordInfo { index, offset, len })
-    }
-
-    /// Returns the number of records written so far.
-    pub fn records(&self) -> u64 {
-        self.index.records()
-    }
-
-    /// Writes pending data, the index and the trailer. Returns the inner writer, flushed, and a
-    /// summary.
-    ///
-    /// # Errors
-    /// If writing fails.
-    pub fn finish(mut self) -> Result<(W, ShardSummary)> {
-        self.close_block(None)?;
-        self.start()
-            .map_err(|error| Error::io(&self.path, "write", error))?;
-        let binding = (
-            FileKind::Shard,
-            self.features,
-            self.sum.len(),
-            self.sum.value(),
-        );
-        let at = self.sum.len();
-        let written = self.index.write_to(at, binding, &mut self.writer);
-        let written = written.and_then(|end| {
-            self.sum.combine(end.value(), end.len());
-            self.writer.flush()
-        });
-        written.map_err(|error| Error::io(&self.path, "write", error))?;
-        let summary = ShardSummary {
-            records: self.index.records(),
-            bytes: self.sum.len(),
-            crc32c: self.sum.value(),
-            samples: self.index.samples(),
-            record_bytes: self.index.record_bytes(),
-            index: Some(self.index),
-        };
-        Ok((self.writer, summary))
-    }
-
-    /// Writes the file header, unless it was written before.
-    fn start(&mut self) -> io::Result<()> {
-        if self.sum.is_empty() {
-            let header = Header {
-                kind: FileKind::Shard,
-                features: self.features,
-            }
-            .encode();
-            self.put(&header, crc32c(&header))?;
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, bytes: &[u8], crc: u32) -> io::Result<()> {
-        self.writer.write_all(bytes)?;
-        self.sum.combine(crc, bytes.len() as u64);
-        Ok(())
-    }
-
-    /// Writes the open block: the buffer, the parts, and the first records of the next part.
-    fn close_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> Result<()> {
-        self.frames.rollback();
-        if self.open.records > 0 {
-            self.write_block(more)
-                .map_err(|error| Error::io(&self.path, "write", error))?;
-            self.open = Open {
-                first_record: self.open.first_record + self.open.records,
-                logical: self.open.logical + self.open.bytes,
-                ..Open::default()
-            };
-            self.frames.reset(0);
-            for (frames, _) in std::mem::take(&mut self.parts) {
-                self.spend(frames);
-            }
-        }
-        Ok(())
-    }
-
-    fn write_block(&mut self, more: Option<(&Frames, Range<usize>)>) -> io::Result<()> {
-        self.start()?;
-        // The checksum of the frames is known already, and raw blocks need no other one.
-        let mut frames = self.frames.sum();
-        let mut pieces: Vec<&[u8]> = Vec::with_capacity(self.parts.len() + 2);
-        pieces.push(self.frames.bytes());
-        let parts = self
-            .parts
-            .iter()
-            .map(|(part, from)| (part, *from..part.len()));
-        for (part, records) in parts.chain(more) {
-            let (bytes, sum) = part.part(records);
-            frames.combine(sum.value(), sum.len());
-            pieces.push(bytes);
-        }
-        pieces.retain(|piece| !piece.is_empty());
-        let mut payload = frames;
-        let mut codec = Codec::NONE;
-        let joined: Vec<u8>;
-        if let Some(compressor) = &mut self.compressor {
-            let raw = match pieces.as_slice() {
-                [whole] => *whole,
-                pieces => {
-                    joined = pieces.concat();
-                    &joined
-                }
-            };
-            self.compressed.clear();
-            (compressor.compress)(raw, &mut self.compressed)?;
-            if self.compressed.len() < raw.len() {
-                codec = compressor.codec;
-                payload = Crc32c::default();
-                payload.update(&self.compressed);
-                pieces = vec![&self.compressed];
-            }
-        }
-        if codec == Codec::NONE {
-            let gap = (self.sum.len().next_multiple_of(BLOCK_ALIGN) - self.sum.len()) as usize;
-            let zeros = [0; BLOCK_ALIGN as usize];
-            self.writer.write_all(&zeros[..gap])?;
-            self.sum.update(&zeros[..gap]);
-        }
-        let block = Block {
-            offset: self.sum.len(),
-            stored_len: payload.len(),
-            first_record: self.open.first_record,
-            crc: payload.value(),
-            codec,
-        };
-        let header = BlockHeader {
-            codec,
-            records: u32::try_from(self.open.records).map_err(|_| io::ErrorKind::InvalidInput)?,
-            first_record: self.open.first_record,
-            crc: block.crc,
-            stored_len: block.stored_len,
-            raw_len: frames.len(),
-            logical: self.open.logical,
-        }
-        .encode();
-        self.writer.write_all(&header)?;
-        for piece in pieces {
-            self.writer.write_all(piece)?;
-        }
-        self.sum.update(&header);
-        self.sum.combine(payload.value(), payload.len());
-        self.index.push_block(block);
-        Ok(())
+        let compressor = compressor.map(|compress| (codec, compress));
+        let block_bytes = self.block_bytes.unwrap_or(codec.default_block_bytes());
+        let blocks = Blocks::new(writer, features, compressor, block_bytes);
+        Ok(ShardWriter::new(path, Body::Blocks(blocks)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Found, parse_suffix};
+    use crate::checksum::crc32c;
+    use crate::codec::Codec;
+    use crate::frames::Frames;
+    use crate::index::layout::{BLOCK_ALIGN, BlockHeader};
+    use crate::index::{FileKind, Found, RecordMeta, parse_suffix};
 
     /// Records of various sizes, some longer than a block of 4 KiB.
     fn record(number: usize) -> Vec<u8> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Compression;
-use super::compress::Decoder;
+use crate::compress::Decoder;
 use crate::storage::{LocalFiles, ReadAt, Storage};
 
 /// Maximum number of decoders kept per file, each at a different position.

@@ -2,9 +2,9 @@
 
 use std::io::{self, Read};
 
-use super::compress::{Compression, Decoder};
 use super::input::Input;
 use crate::checksum::{crc32c, mask};
+use crate::compress::{Compression, Decoder};
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES, check_payload, decode_head, split_head};
 

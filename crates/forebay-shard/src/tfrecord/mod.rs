@@ -20,7 +20,6 @@
 //! # Ok::<(), forebay_shard::Error>(())
 //! ```
 
-mod compress;
 mod expanded;
 mod frames;
 mod input;
@@ -29,10 +28,11 @@ mod salvage;
 mod sidecar;
 mod writer;
 
-pub use compress::Compression;
+pub use crate::compress::Compression;
+pub use crate::frame::RecordInfo;
 pub use expanded::ExpandedFiles;
-pub use reader::{Mode, Reader, ReaderBuilder, Record, RecordInfo, Records};
+pub use reader::{Mode, Reader, ReaderBuilder, Record, Records};
 pub use salvage::LostRange;
 pub use sidecar::build_sidecar;
 pub(crate) use sidecar::scan_heads;
-pub use writer::{Writer, WriterBuilder};
+pub use writer::WriterBuilder;

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::compress::{Compression, Decoder};
 use super::frames::{FrameError, Frames};
 use super::input::Input;
 use super::salvage::LostRange;
+use crate::compress::{Compression, Decoder};
 use crate::error::{Error, Result};
-use crate::frame::{HEAD_BYTES, MAX_RECORD_BYTES, TAIL_BYTES};
+use crate::frame::{HEAD_BYTES, MAX_RECORD_BYTES, RecordInfo, TAIL_BYTES};
 
 /// The reaction to a damaged frame.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,18 +20,6 @@ pub enum Mode {
     Strict,
     /// Continues at the next valid frame, and records the lost range.
     Salvage,
-}
-
-/// The number, offset and length of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RecordInfo {
-    /// Its number, counted from 0.
-    pub index: u64,
-    /// Offset of its frame; in the decompressed stream if the file is compressed.
-    pub offset: u64,
-    /// Payload length.
-    pub len: u64,
 }
 
 /// A record in the reader's buffer, valid until the next call.

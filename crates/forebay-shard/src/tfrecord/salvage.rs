@@ -6,8 +6,8 @@
 
 use std::io::Read;
 
-use super::compress::Compression;
 use super::frames::{FrameError, Frames};
+use crate::compress::Compression;
 use crate::error::Corruption;
 use crate::frame::{HEAD_BYTES, OVERHEAD_BYTES};
 

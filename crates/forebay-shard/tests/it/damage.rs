@@ -33,9 +33,7 @@ fn small(format: ShardFormat, codec: Codec) -> Small {
     let name = format!("train-00000-of-00001{}", format.extension());
     let shard = directory.path().join(&name);
     let mut writer: ShardWriter<Vec<u8>> = match format {
-        ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(vec![], &name)
-            .into(),
+        ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(vec![], &name),
         ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
@@ -43,7 +41,7 @@ fn small(format: ShardFormat, codec: Codec) -> Small {
             builder
                 .compression(codec)
                 .block_bytes(if codec == Codec::NONE { 1000 } else { 200 });
-            builder.from_writer(vec![], &name).unwrap().into()
+            builder.from_writer(vec![], &name).unwrap()
         }
     };
     for (i, record) in records.iter().enumerate() {

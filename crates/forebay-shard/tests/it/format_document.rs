@@ -78,9 +78,7 @@ fn bytes(dump: &str) -> Vec<u8> {
 /// Writes the two records of the document.
 fn write(format: ShardFormat, codec: Codec) -> (Vec<u8>, ShardSummary) {
     let mut writer: ShardWriter<Vec<u8>> = match format {
-        ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(vec![], TFRECORD)
-            .into(),
+        ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(vec![], TFRECORD),
         ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
@@ -88,7 +86,6 @@ fn write(format: ShardFormat, codec: Codec) -> (Vec<u8>, ShardSummary) {
                 .compression(codec)
                 .from_writer(vec![], INDEXED)
                 .unwrap()
-                .into()
         }
     };
     for (record, label, key) in records() {

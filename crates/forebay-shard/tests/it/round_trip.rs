@@ -17,14 +17,12 @@ fn write(
     samples: &[Sample],
 ) -> (Vec<u8>, ShardSummary) {
     let mut writer: ShardWriter<Vec<u8>> = match format {
-        ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(Vec::new(), "shard")
-            .into(),
+        ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(Vec::new(), "shard"),
         ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
             builder.compression(codec).block_bytes(block);
-            builder.from_writer(Vec::new(), "shard").unwrap().into()
+            builder.from_writer(Vec::new(), "shard").unwrap()
         }
     };
     for (record, label, key) in samples {

@@ -143,9 +143,7 @@ fn zeroed(format: ShardFormat, codec: Codec) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("train-00000-of-00001");
     let mut writer: ShardWriter<Vec<u8>> = match format {
-        ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-            .from_writer(vec![], &path)
-            .into(),
+        ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(vec![], &path),
         ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
         ShardFormat::Indexed => {
             let mut builder = indexed::WriterBuilder::new();
@@ -153,7 +151,6 @@ fn zeroed(format: ShardFormat, codec: Codec) {
                 .compression(codec)
                 .from_writer(vec![], &path)
                 .unwrap()
-                .into()
         }
     };
     for i in 0..400u32 {

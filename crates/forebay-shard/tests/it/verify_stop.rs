@@ -17,14 +17,11 @@ fn dataset(root: &Path, format: ShardFormat) -> Vec<std::path::PathBuf> {
         let path = root.join(&name);
         let file = std::fs::File::create(&path).unwrap();
         let mut writer: ShardWriter<_> = match format {
-            ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-                .from_writer(file, &path)
-                .into(),
+            ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(file, &path),
             ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => indexed::WriterBuilder::new()
                 .from_writer(file, &path)
-                .unwrap()
-                .into(),
+                .unwrap(),
         };
         for record in 0..RECORDS {
             let meta = RecordMeta::new(1, b"key");

@@ -62,14 +62,11 @@ pub fn write(root: &Path, recipe: &Recipe) {
         let path = root.join(&name);
         let file = File::create(&path).unwrap();
         let mut writer: ShardWriter<_> = match recipe.format {
-            ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-                .from_writer(file, &path)
-                .into(),
+            ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(file, &path),
             ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => indexed::WriterBuilder::new()
                 .from_writer(file, &path)
-                .unwrap()
-                .into(),
+                .unwrap(),
         };
         let (first, end) = (
             recipe.records * k / recipe.shards,

@@ -90,16 +90,14 @@ pub fn write(root: &Path, recipe: &Recipe) {
         let path = root.join(&name);
         let file = std::fs::File::create(&path).unwrap();
         let mut writer: ShardWriter<_> = match recipe.format {
-            ShardFormat::TfRecord => tfrecord::WriterBuilder::new()
-                .from_writer(file, &path)
-                .into(),
+            ShardFormat::TfRecord => tfrecord::WriterBuilder::new().from_writer(file, &path),
             ShardFormat::Mapped => panic!("mapped shards have a writer of their own"),
             ShardFormat::Indexed => {
                 let mut builder = indexed::WriterBuilder::new();
                 builder
                     .compression(recipe.codec)
                     .block_bytes(recipe.block_bytes);
-                builder.from_writer(file, &path).unwrap().into()
+                builder.from_writer(file, &path).unwrap()
             }
         };
         let (first, end) = (

@@ -91,7 +91,7 @@ fn not_built() -> io::Error {
 }
 
 /// Decompresses a reader.
-pub(super) enum Decoder<R: Read> {
+pub(crate) enum Decoder<R: Read> {
     Plain(R),
     #[cfg(feature = "gzip")]
     Gzip(Box<MultiGzDecoder<BufReader<R>>>),
@@ -103,7 +103,7 @@ pub(super) enum Decoder<R: Read> {
 const COMPRESSED_BUFFER_BYTES: usize = 64 << 10;
 
 impl<R: Read> Decoder<R> {
-    pub(super) fn new(compression: Compression, reader: R) -> io::Result<Self> {
+    pub(crate) fn new(compression: Compression, reader: R) -> io::Result<Self> {
         #[cfg(feature = "gzip")]
         let buffered = |reader| BufReader::with_capacity(COMPRESSED_BUFFER_BYTES, reader);
         Ok(match compression {
@@ -117,7 +117,7 @@ impl<R: Read> Decoder<R> {
         })
     }
 
-    pub(super) fn compression(&self) -> Compression {
+    pub(crate) fn compression(&self) -> Compression {
         match self {
             Self::Plain(_) => Compression::None,
             #[cfg(feature = "gzip")]
@@ -150,9 +150,9 @@ impl<R: Read> Read for Decoder<R> {
 
 /// Computes the checksum of bytes written through it.
 #[derive(Debug)]
-pub(super) struct Summed<W> {
-    pub(super) inner: W,
-    pub(super) sum: Crc32c,
+pub(crate) struct Summed<W> {
+    pub(crate) inner: W,
+    pub(crate) sum: Crc32c,
 }
 
 impl<W: Write> Write for Summed<W> {
@@ -170,7 +170,7 @@ impl<W: Write> Write for Summed<W> {
 /// Compresses bytes for a writer. The GZIP header contains neither time nor name, so equal records give
 /// equal files.
 #[derive(Debug)]
-pub(super) enum Encoder<W: Write> {
+pub(crate) enum Encoder<W: Write> {
     Plain(Summed<W>),
     #[cfg(feature = "gzip")]
     Gzip(GzEncoder<Summed<W>>),
@@ -183,7 +183,7 @@ pub(super) enum Encoder<W: Write> {
 
 impl<W: Write> Encoder<W> {
     #[cfg_attr(not(feature = "gzip"), allow(unused_variables))]
-    pub(super) fn new(compression: Compression, level: u32, inner: W) -> Self {
+    pub(crate) fn new(compression: Compression, level: u32, inner: W) -> Self {
         let summed = Summed {
             inner,
             sum: Crc32c::default(),
@@ -202,7 +202,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Writes bytes, whose checksum is used if they are written uncompressed.
-    pub(super) fn write_summed(&mut self, bytes: &[u8], sum: Crc32c) -> io::Result<()> {
+    pub(crate) fn write_summed(&mut self, bytes: &[u8], sum: Crc32c) -> io::Result<()> {
         match self {
             Self::Plain(plain) => {
                 plain.inner.write_all(bytes)?;
@@ -219,7 +219,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Ends the stream, and returns the writer and the checksum of the file.
-    pub(super) fn finish(self) -> io::Result<(W, Crc32c)> {
+    pub(crate) fn finish(self) -> io::Result<(W, Crc32c)> {
         let mut summed = match self {
             Self::Plain(summed) => summed,
             #[cfg(feature = "gzip")]
