@@ -28,7 +28,7 @@ pub struct Dataset {
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     checks: Checks,
     storage: Arc<dyn Storage>,
     /// The location of the records of mapped shards.
@@ -95,7 +95,7 @@ impl DatasetOptions {
             checks: self.checks,
             storage,
             splits: manifest.splits.iter().map(|_| OnceLock::new()).collect(),
-            manifest,
+            manifest: Arc::new(manifest),
         };
         Ok(Dataset {
             inner: Arc::new(inner),
@@ -219,12 +219,7 @@ pub struct Split {
 #[derive(Debug)]
 struct SplitInner {
     name: String,
-    fingerprint: String,
-    sample_fingerprint: Option<String>,
-    block_records: Option<u64>,
-    label_base: i64,
-    classes: Vec<ClassEntry>,
-    record_features: RecordFeatures,
+    manifest: Arc<Manifest>,
     schema: Schema,
     shards: Vec<Shard>,
     /// Number of the first record of each shard, followed by the total number of records.
@@ -242,12 +237,7 @@ impl Split {
         }
         let inner = SplitInner {
             name: entry.name.clone(),
-            fingerprint: dataset.manifest.fingerprint.clone(),
-            sample_fingerprint: dataset.manifest.sample_fingerprint.clone(),
-            block_records: dataset.manifest.block_records(&entry.name),
-            label_base: dataset.manifest.label_base,
-            classes: dataset.manifest.classes.clone(),
-            record_features: dataset.manifest.record_features.clone(),
+            manifest: Arc::clone(&dataset.manifest),
             schema: dataset.manifest.schema(),
             shards,
             starts,
@@ -274,7 +264,7 @@ impl Split {
 
     /// Returns the identity of the dataset.
     pub fn fingerprint(&self) -> &str {
-        &self.inner.fingerprint
+        &self.inner.manifest.fingerprint
     }
 
     /// Returns the columns of the dataset's records: see [`Manifest::schema`].
@@ -284,28 +274,28 @@ impl Split {
 
     /// Returns the identity of the dataset's samples, if the manifest has one.
     pub fn sample_fingerprint(&self) -> Option<&str> {
-        self.inner.sample_fingerprint.as_deref()
+        self.inner.manifest.sample_fingerprint.as_deref()
     }
 
     /// Returns the maximum number of consecutive records per block in a shuffled epoch, if the
     /// manifest has one.
     pub fn block_records(&self) -> Option<u64> {
-        self.inner.block_records
+        self.inner.manifest.block_records(&self.inner.name)
     }
 
     /// Returns the label of the dataset's first class.
     pub fn label_base(&self) -> i64 {
-        self.inner.label_base
+        self.inner.manifest.label_base
     }
 
     /// Returns the dataset's classes in the order of their labels; empty if the manifest has none.
     pub fn classes(&self) -> &[ClassEntry] {
-        &self.inner.classes
+        &self.inner.manifest.classes
     }
 
     /// Returns the names of the features that hold image and label.
     pub fn record_features(&self) -> &RecordFeatures {
-        &self.inner.record_features
+        &self.inner.manifest.record_features
     }
 
     /// Returns the shards in order.

@@ -335,11 +335,6 @@ impl Manifest {
         }
     }
 
-    /// Returns whether records may have [fast images](crate::example::IMAGE_FAST).
-    pub fn has_fast_images(&self) -> bool {
-        self.requires.iter().any(|name| name == FAST_IMAGES)
-    }
-
     /// Returns the maximum number of consecutive records per block in a shuffled epoch of this
     /// split, if the manifest has one.
     pub fn block_records(&self, split: &str) -> Option<u64> {
