@@ -30,7 +30,7 @@ pub struct ShardWriter<W: Write> {
     body: Body<W>,
 }
 
-/// What a shard consists of before its index.
+/// The bytes of a shard before its index.
 #[derive(Debug)]
 pub(crate) enum Body<W: Write> {
     /// The frames of a TFRecord file.

@@ -182,8 +182,10 @@ pub(super) mod tests {
     }
 
     pub(crate) fn marker(endpoint: Option<&str>) -> Marker {
-        let mut store = StoreOptions::default();
-        store.endpoint = endpoint.map(str::to_owned);
+        let store = StoreOptions {
+            endpoint: endpoint.map(str::to_owned),
+            ..StoreOptions::default()
+        };
         let orders = SaveTarget {
             place: CheckpointPath::of(&Location::parse("s3://bucket/run/step-7").unwrap()).unwrap(),
             store,
