@@ -209,11 +209,7 @@ impl ViewSource {
             return;
         };
         let kinds = feature_kinds(&record.bytes).into_iter();
-        let entry = |(name, (kind, is_one)): (String, (_, bool))| FeatureEntry {
-            name,
-            kind,
-            shape: if is_one { Vec::new() } else { vec![None] },
-        };
+        let entry = |(name, (kind, is_one)): (_, (_, bool))| FeatureEntry::new(name, kind, !is_one);
         self.schema = Schema::infer(&kinds.map(entry).collect::<Vec<_>>(), &self.features);
     }
 

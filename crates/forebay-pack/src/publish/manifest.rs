@@ -343,11 +343,8 @@ impl FastCount {
 /// Adds a bytes feature that Forebay writes to the features of a manifest.
 fn add_own_feature(manifest: &mut Manifest, name: &str) {
     if manifest.features.iter().all(|feature| feature.name != name) {
-        manifest.features.push(FeatureEntry {
-            name: name.into(),
-            kind: FeatureKind::Bytes,
-            shape: Vec::new(),
-        });
+        let feature = FeatureEntry::new(name, FeatureKind::Bytes, false);
+        manifest.features.push(feature);
         manifest.features.sort_by(|a, b| a.name.cmp(&b.name));
     }
 }

@@ -94,13 +94,7 @@ fn columns(census: &Census) -> Vec<String> {
 fn features(census: &Census) -> Vec<FeatureEntry> {
     let classes = census.classes();
     let mut features = Vec::new();
-    let mut add = |name: &str, kind| {
-        features.push(FeatureEntry {
-            name: name.into(),
-            kind,
-            shape: Vec::new(),
-        })
-    };
+    let mut add = |name: &str, kind| features.push(FeatureEntry::new(name, kind, false));
     add("image/channels", FeatureKind::Int64);
     add("image/class/label", FeatureKind::Int64);
     if !classes.is_empty() {
@@ -120,8 +114,7 @@ fn features(census: &Census) -> Vec<FeatureEntry> {
         add(name, kind);
     }
     for (name, kind, list) in census.extra_features().features() {
-        let shape = if list { vec![None] } else { Vec::new() };
-        features.push(FeatureEntry { name, kind, shape });
+        features.push(FeatureEntry::new(name, kind, list));
     }
     features.sort_by(|a, b| a.name.cmp(&b.name));
     features

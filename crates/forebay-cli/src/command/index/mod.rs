@@ -9,8 +9,6 @@ use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
@@ -25,7 +23,7 @@ use forebay_shard::tfrecord::build_sidecar;
 use forebay_shard::tfrecord::{Compression, ReaderBuilder};
 use forebay_shard::{Dataset, SampleDigest, Shard, ShardFormat};
 use forebay_store::Error::Locked;
-use forebay_store::{DirLock, Durability, clean_stale, map_parallel, sync_dir, write_file};
+use forebay_store::{DirLock, Durability, clean_stale, sync_dir, try_map_parallel, write_file};
 use serde_json::json;
 
 use super::foreign_args::ForeignArgs;
@@ -125,33 +123,21 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Outcome, Failure> {
         .collect::<Result<_, std::io::Error>>()
         .map_err(|error| Failure::new(format!("cannot read a file's size: {error}")))?;
     let bar = console.bar("indexing", Some(sizes.iter().sum()));
-    let (failed, done) = (AtomicBool::new(false), Mutex::new((0u64, 0u64)));
-    let stopped = || interrupt.is_asked() || failed.load(Ordering::Relaxed);
     let files: Vec<(&PathBuf, u64)> = paths.into_iter().zip(sizes).collect();
-    let results = map_parallel(
-        &files,
-        jobs,
-        &stopped,
-        || (),
-        |(), (path, size)| {
-            let result = index_file(&root, path, &schema);
-            if let (Ok(mut done), Ok(indexed)) = (done.lock(), &result) {
-                done.0 += indexed.entry.records;
-                done.1 += size;
-                bar.update(done.1, done.0, "records", done.1);
-                console.event("shard", &indexed.entry);
-            }
-            failed.fetch_or(result.is_err(), Ordering::Relaxed);
-            result
-        },
-    );
+    let stopped = || interrupt.is_asked();
+    let results = try_map_parallel(&files, jobs, &stopped, |(path, size)| {
+        let indexed = index_file(&root, path, &schema)?;
+        bar.add(indexed.entry.records, *size, "records");
+        console.event("shard", &indexed.entry);
+        Ok::<_, Failure>(indexed)
+    })?;
     drop(bar);
     let mut indexed = BTreeMap::new();
     let mut missing = false;
     for ((path, _), result) in files.iter().zip(results) {
         match result {
             Some(result) => {
-                indexed.insert((*path).clone(), result?);
+                indexed.insert((*path).clone(), result);
             }
             None => missing = true,
         }
@@ -403,11 +389,7 @@ fn manifest_of(
     }
     manifest.features = features
         .into_iter()
-        .map(|(name, (kind, is_one))| FeatureEntry {
-            name,
-            kind,
-            shape: if is_one { Vec::new() } else { vec![None] },
-        })
+        .map(|(name, (kind, is_one))| FeatureEntry::new(name, kind, !is_one))
         .collect();
     manifest.pack = BTreeMap::from([
         ("tool".to_owned(), "index".into()),

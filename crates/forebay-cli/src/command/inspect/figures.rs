@@ -1,12 +1,11 @@
 //! Statistics of `inspect`: from the indexes alone, and with `--deep` from every record.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_image::{Limits, probe};
 use forebay_shard::Shard;
 use forebay_shard::example::RecordFeatures;
-use forebay_store::map_parallel;
+use forebay_store::try_map_parallel;
 
 use crate::console::Console;
 use crate::contents::SplitShards;
@@ -73,23 +72,14 @@ impl ImageFigures {
             bar.add(1, len, "records");
         };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        let failed = AtomicBool::new(false);
-        let stopped = || failed.load(Ordering::Relaxed);
-        let read = map_parallel(
-            &shards,
-            jobs,
-            &stopped,
-            || (),
-            |(), shard| {
-                let mut figures = Self::default();
-                let read = figures.read_shard(shard, features, progress);
-                failed.fetch_or(read.is_err(), Ordering::Relaxed);
-                read.map(|()| figures)
-            },
-        );
+        let read = try_map_parallel(&shards, jobs, &|| false, |shard| {
+            let mut figures = Self::default();
+            let read = figures.read_shard(shard, features, progress);
+            read.map(|()| figures)
+        })?;
         let mut all = Self::default();
         for figures in read.into_iter().flatten() {
-            all.merge(figures?);
+            all.merge(figures);
         }
         Ok(all)
     }

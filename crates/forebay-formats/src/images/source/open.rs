@@ -10,7 +10,7 @@ use crate::images::walk::{EntryRef, MemberLocation, SourceArchive};
 use crate::progress::Progress;
 use forebay_store::advice;
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -138,14 +138,6 @@ impl OpenFile<'_> {
         }
     }
 
-    /// Returns whether the beginning of the file is in the page cache; `None` if the operating system cannot tell.
-    pub fn is_in_memory(&self) -> Option<bool> {
-        match &self.0 {
-            FileHandle::File(file) => is_in_memory(file, 0),
-            FileHandle::Member(archive, place, _) => is_in_memory(archive.file()?, place.offset),
-        }
-    }
-
     /// Appends the whole file to `buffer`. Fails if its size differs from the size that was listed.
     ///
     /// # Errors
@@ -156,24 +148,6 @@ impl OpenFile<'_> {
             FileHandle::Member(archive, place, _) => archive.append_to(*place, size, buffer),
         }
     }
-}
-
-#[cfg(target_os = "linux")]
-fn is_in_memory(file: impl AsFd, at: u64) -> Option<bool> {
-    use rustix::io::{ReadWriteFlags, preadv2};
-
-    let mut byte = [0];
-    let mut into = [std::io::IoSliceMut::new(&mut byte)];
-    match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
-        Ok(_) => Some(true),
-        Err(Errno::AGAIN) => Some(false),
-        Err(_) => None,
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_in_memory(_: impl AsFd, _: u64) -> Option<bool> {
-    None
 }
 
 /// Opens an image file.

@@ -60,11 +60,7 @@ pub(super) fn features(splits: &[SourceSplit]) -> Vec<FeatureEntry> {
             features.entry(name).or_insert((kind, is_one)).1 &= is_one;
         }
     }
-    let entry = |(name, (kind, is_one))| FeatureEntry {
-        name,
-        kind,
-        shape: if is_one { Vec::new() } else { vec![None] },
-    };
+    let entry = |(name, (kind, is_one)): (_, (_, bool))| FeatureEntry::new(name, kind, !is_one);
     features.into_iter().map(entry).collect()
 }
 
