@@ -12,8 +12,8 @@ use std::time::Instant;
 use forebay_cache::{ReadOptions, read_storage};
 use forebay_image::{TrainTransform, Transform};
 use forebay_loader::{Loader, Options};
-use forebay_shard::Dataset;
 use forebay_shard::storage::Storage;
+use forebay_shard::{Dataset, Split};
 use forebay_store::Location;
 use forebay_synthetic::{Recipe, is_synthetic};
 
@@ -62,19 +62,98 @@ pub fn replay(places: &[Location], options: &ReplayOptions) -> Result<Vec<BenchR
     Ok(reports)
 }
 
-/// A recorded epoch.
-struct Epoch<'a> {
+/// The reads of a loader at a location, which are repeated without the loader.
+pub(crate) struct Recording<'a> {
     place: &'a Location,
-    recorded: Recorded,
-    /// The same reads without announcements.
-    plain: ReadJob,
+    read: &'a ReadOptions,
+    pub(crate) job: ReadJob,
+    /// The highest number of reads that were in flight at once.
+    pub(crate) depth: usize,
     /// Storage of the recorded files, for files that are not below `place`.
     elsewhere: Arc<dyn Storage>,
+    pub(crate) is_local: bool,
+}
+
+impl<'a> Recording<'a> {
+    /// Records the reads of `load` from a split, the first one by default. Returns them with the result of `load`.
+    pub(crate) fn new<T>(
+        place: &'a Location,
+        read: &'a ReadOptions,
+        split: Option<&str>,
+        load: impl FnOnce(Split) -> Result<T>,
+    ) -> Result<(Self, T)> {
+        let (root, storage) = storage(place, read)?;
+        let recorder = Recorder::new(storage);
+        let dataset = open(&root, Arc::new(recorder.clone()))?;
+        // Opened before recording, because indexes are read once for all epochs.
+        let split = split_of(&dataset, &root, split)?;
+        recorder.clear();
+        let loaded = load(split)?;
+        let Recorded { job, depth } = recorder.recorded()?;
+        // Near its end, the loader reads ahead into the next epoch, which repeats reads of the same records.
+        let job = job.without_repeats();
+        if job.reads() == 0 {
+            return Err(
+                format!("\"{place}\": loading makes no reads: there is nothing to replay").into(),
+            );
+        }
+        let recording = Self {
+            place,
+            read,
+            depth,
+            elsewhere: recorder.files(),
+            is_local: place.local_path().is_ok()
+                && job.files().iter().all(|file| file.path.is_file()),
+            job,
+        };
+        Ok((recording, loaded))
+    }
+
+    /// Returns the bytes whose caches matter.
+    pub(crate) fn footprint(&self) -> Footprint {
+        match self.is_local {
+            true => self.job.footprint(),
+            false if is_synthetic(&self.place.to_string()) => Footprint::Generated,
+            false => Footprint::Store,
+        }
+    }
+
+    /// Opens the storage of the recorded files again, so that readahead of earlier runs has no effect.
+    pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>> {
+        let (root, storage) = storage(self.place, self.read)?;
+        let below = |file: &JobFile| file.path.starts_with(&root);
+        Ok(match self.job.files().iter().all(below) {
+            true => storage,
+            false => Arc::clone(&self.elsewhere),
+        })
+    }
+
+    /// Performs `job`, which has recorded reads. Returns the result, and the bytes that came over the network.
+    pub(crate) fn replay(
+        &self,
+        job: &ReadJob,
+        how: &RunOptions,
+        direct: bool,
+    ) -> Result<(RunReport, Option<u64>)> {
+        if self.is_local {
+            return Ok((run(job, &Medium::Local { direct }, how)?, None));
+        }
+        let storage = self.storage()?;
+        let before = storage.stats();
+        let report = run(job, &Medium::Storage(Arc::clone(&storage)), how)?;
+        Ok((report, wire_bytes(&*storage, before)))
+    }
+}
+
+/// A recorded epoch.
+struct Epoch<'a> {
+    recorded: Recording<'a>,
+    /// The same reads without announcements.
+    plain: ReadJob,
     /// Samples in the order of the epoch.
     samples: Vec<u64>,
     dataset: Dataset,
     split: Option<&'a str>,
-    is_local: bool,
 }
 
 /// Results of the last run of each replay, by row.
@@ -92,34 +171,17 @@ struct Seen {
 
 impl<'a> Epoch<'a> {
     fn record(place: &'a Location, options: &'a ReplayOptions) -> Result<Self> {
+        let split = options.split.as_deref();
+        let load = |split| epoch(split, Transform::KeepEncoded, options);
+        let (recorded, (_, samples)) = Recording::new(place, &options.read, split, load)?;
+        // Opened without the recorder, because keys are read later.
         let (root, storage) = storage(place, &options.read)?;
-        let recorder = Recorder::new(storage);
-        let dataset = open(&root, Arc::new(recorder.clone()))?;
-        // Opens the split before recording, because indexes are read once for all epochs.
-        split_of(&dataset, &root, options.split.as_deref())?;
-        recorder.clear();
-        let (_, samples) = epoch(&dataset, place, Transform::KeepEncoded, options)?;
-        let mut recorded = recorder.recorded()?;
-        // Near its end, the loader reads ahead into the next epoch, which repeats reads of the same records.
-        recorded.job = recorded.job.without_repeats();
-        if recorded.job.reads() == 0 {
-            return Err(format!(
-                "\"{place}\": an epoch makes no reads: there is nothing to replay"
-            )
-            .into());
-        }
-        let is_local = place.local_path().is_ok()
-            && recorded.job.files().iter().all(|file| file.path.is_file());
         Ok(Self {
-            place,
             plain: recorded.job.clone().without_announcements(),
             recorded,
-            elsewhere: recorder.files(),
             samples,
-            // Opened without the recorder, because keys are read later.
-            dataset: open(&root, self::storage(place, &options.read)?.1)?,
-            split: options.split.as_deref(),
-            is_local,
+            dataset: open(&root, storage)?,
+            split,
         })
     }
 
@@ -137,23 +199,26 @@ impl<'a> Epoch<'a> {
         let mut all = Vec::new();
         for &depth in &depths {
             let name = format!("reads of the epoch, {depth} in flight");
-            all.push(self.replayed(&self.plain, name, depth, evictor, options, &seen));
+            all.push(self.replayed(&self.plain, name, depth, evictor, &seen));
         }
         if self.plain != self.recorded.job {
             let name = ANNOUNCED.to_owned();
-            all.push(self.replayed(&self.recorded.job, name, own, evictor, options, &seen));
+            all.push(self.replayed(&self.recorded.job, name, own, evictor, &seen));
         }
-        if options.cold == Cold::Direct && self.is_local {
+        if options.cold == Cold::Direct && self.recorded.is_local {
             let name = format!("the same with O_DIRECT, {own} in flight");
             let direct = Evictor::new(Cold::Direct)?;
-            all.push(self.replayed(&self.plain, name, own, direct, options, &seen));
+            all.push(self.replayed(&self.plain, name, own, direct, &seen));
         }
         if let Some(job) = &files {
             for &depth in &depths {
                 let name = format!("single files in the same order, {depth} in flight");
                 let (details, key) = (&seen.details, name.clone());
                 let medium = Medium::Local { direct: false };
-                let run = move || perform(job, &medium, depth, &key, details);
+                let run = move || {
+                    let report = run(job, &medium, &RunOptions::at_depth(depth))?;
+                    Ok(keep(&key, report, details))
+                };
                 let delivered = |_: &Measurement| Delivered::local(job.bytes());
                 let one = Alternative::here(name, "MB/s", run);
                 all.push(one.reading(job.footprint(), evictor, delivered));
@@ -165,7 +230,7 @@ impl<'a> Epoch<'a> {
         }
         let title = format!(
             "Storage of {}: the reads of an epoch ({} records, {} reads, {:.1} MB)",
-            self.place,
+            self.recorded.place,
             self.samples.len(),
             self.recorded.job.reads(),
             self.recorded.job.bytes() as f64 / MB,
@@ -185,14 +250,18 @@ impl<'a> Epoch<'a> {
         name: String,
         depth: usize,
         evictor: Evictor,
-        options: &'r ReplayOptions,
         seen: &'r Seen,
     ) -> Alternative<'r> {
         let key = name.clone();
         let direct = evictor.way() == Way::Direct;
-        let run = move || self.replay(job, options, (depth, direct), &key, seen);
+        let run = move || {
+            let how = RunOptions::at_depth(depth);
+            let (report, fetched) = self.recorded.replay(job, &how, direct)?;
+            seen.fetched.set(fetched);
+            Ok(keep(&key, report, &seen.details))
+        };
         let one = Alternative::here(name, "MB/s", run);
-        one.reading(self.footprint(), evictor, |_| self.delivered(seen))
+        one.reading(self.recorded.footprint(), evictor, |_| self.delivered(seen))
     }
 
     fn loaded<'r>(
@@ -209,7 +278,7 @@ impl<'a> Epoch<'a> {
             Ok(measurement)
         };
         let one = Alternative::here(name, "MB/s", run);
-        one.reading(self.footprint(), evictor, |_| self.delivered(seen))
+        one.reading(self.recorded.footprint(), evictor, |_| self.delivered(seen))
     }
 
     fn delivered(&self, seen: &Seen) -> Delivered {
@@ -219,55 +288,17 @@ impl<'a> Epoch<'a> {
         }
     }
 
-    /// Returns the bytes whose caches matter.
-    fn footprint(&self) -> Footprint {
-        match self.is_local {
-            true => self.recorded.job.footprint(),
-            false if is_synthetic(&self.place.to_string()) => Footprint::Generated,
-            false => Footprint::Store,
-        }
-    }
-
-    fn replay(
-        &self,
-        job: &ReadJob,
-        options: &ReplayOptions,
-        (depth, direct): (usize, bool),
-        name: &str,
-        seen: &Seen,
-    ) -> Result<Measurement> {
-        if self.is_local {
-            return perform(job, &Medium::Local { direct }, depth, name, &seen.details);
-        }
-        // Opened again, so that readahead of earlier runs has no effect.
-        let (root, storage) = storage(self.place, &options.read)?;
-        let below = |file: &JobFile| file.path.starts_with(&root);
-        let medium = match self.recorded.job.files().iter().all(below) {
-            true => Arc::clone(&storage),
-            false => Arc::clone(&self.elsewhere),
-        };
-        let before = medium.stats();
-        let result = perform(
-            job,
-            &Medium::Storage(Arc::clone(&medium)),
-            depth,
-            name,
-            &seen.details,
-        );
-        seen.fetched.set(wire_bytes(&*medium, before));
-        result
-    }
-
     fn load(
         &self,
         transform: &Transform,
         options: &ReplayOptions,
         seen: &Seen,
     ) -> Result<(Measurement, String)> {
-        let (root, storage) = storage(self.place, &options.read)?;
+        let (root, storage) = storage(self.recorded.place, &options.read)?;
         let dataset = open(&root, Arc::clone(&storage))?;
         let before = storage.stats();
-        let (took, _) = epoch(&dataset, self.place, transform.clone(), options)?;
+        let split = split_of(&dataset, &root, self.split)?;
+        let (took, _) = epoch(split, transform.clone(), options)?;
         seen.fetched.set(wire_bytes(&*storage, before));
         let measurement = Measurement {
             amount: self.recorded.job.bytes() as f64 / MB,
@@ -365,20 +396,14 @@ const ANNOUNCED: &str = "the same, announced as by the loader";
 const LOADER: &str = "loader, images stay encoded";
 const TRANSFORMED: &str = "loader, RandomResizedCrop(224) + flip";
 
-fn perform(
-    job: &ReadJob,
-    medium: &Medium,
-    depth: usize,
-    name: &str,
-    details: &Details,
-) -> Result<Measurement> {
-    let report = run(job, medium, &RunOptions::at_depth(depth))?;
+/// Keeps the result of a replay, and returns its rate.
+fn keep(name: &str, report: RunReport, details: &Details) -> Measurement {
     let measurement = Measurement {
         amount: report.bytes as f64 / MB,
         seconds: report.seconds,
     };
     details.borrow_mut().insert(name.to_owned(), report);
-    Ok(measurement)
+    measurement
 }
 
 pub(crate) fn wire_bytes(
@@ -416,17 +441,7 @@ struct Took {
 }
 
 /// Loads an epoch. Returns its duration, and its samples in order.
-fn epoch(
-    dataset: &Dataset,
-    place: &Location,
-    transform: Transform,
-    options: &ReplayOptions,
-) -> Result<(Took, Vec<u64>)> {
-    let split = split_of(
-        dataset,
-        Path::new(&place.to_string()),
-        options.split.as_deref(),
-    )?;
+fn epoch(split: Split, transform: Transform, options: &ReplayOptions) -> Result<(Took, Vec<u64>)> {
     let mut asked = Options::new(options.batch_size, transform);
     asked.threads = options.threads;
     asked.drop_last = false;
@@ -481,7 +496,7 @@ mod tests {
         options.files = Some(images);
         let epoch = Epoch::record(&place, &options).unwrap();
         let split = split_of(&epoch.dataset, &packed, None).unwrap();
-        assert!(epoch.is_local && epoch.samples.len() as u64 == split.len());
+        assert!(epoch.recorded.is_local && epoch.samples.len() as u64 == split.len());
         let stored: u64 = split
             .shards()
             .iter()

@@ -137,8 +137,8 @@ fn dataset(place: &Location, options: &AdviseOptions) -> Result<Found> {
         images,
         bytes: images as f64 * image_bytes,
         is_packed: true,
-        is_local: source.is_local,
-        situation: situation(&rates, image_bytes, source.is_local, ways),
+        is_local: source.recorded.is_local,
+        situation: situation(&rates, image_bytes, source.recorded.is_local, ways),
         proof,
     })
 }

@@ -5,7 +5,6 @@ mod report;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -25,12 +24,12 @@ use super::model::{Cores, StageTimes};
 use super::remedy::{Price, Situation, prices};
 use super::sample::{ImageSample, SIDE};
 use super::timed::{FILLING, counted, run_loader};
-use crate::cold::{Cold, Evictor, Footprint, Proof, Watch, Way, summary};
+use crate::cold::{Cold, Evictor, Proof, Watch, Way, summary};
 use crate::measure::{Alternative, BenchReport, Delivered, Measurement, side_by_side};
 use crate::read::split_of;
-use crate::replay;
+use crate::replay::{self, Recording};
 use crate::report::LabReport;
-use crate::storage::{JobFile, Medium, Recorded, Recorder, RunOptions, RunReport, run};
+use crate::storage::{Medium, RunOptions, RunReport, run};
 use crate::stream;
 use crate::{Consumer, Result, Steps};
 
@@ -129,12 +128,9 @@ pub(super) struct Source<'a> {
     split: Split,
     /// Virtual ranks of the loader.
     virtual_ranks: u64,
-    recorded: Recorded,
-    /// Storage of the recorded files, for files that are not below `place`.
-    elsewhere: Arc<dyn Storage>,
+    pub(super) recorded: Recording<'a>,
     /// Bytes read per image.
     pub(super) image_bytes: f64,
-    pub(super) is_local: bool,
     cores: Cores,
 }
 
@@ -148,35 +144,26 @@ struct Seen {
     delivered: Cell<Delivered>,
 }
 
-/// Records the reads of a loader. Returns them and the storage of their files.
-fn record(
-    place: &Location,
-    options: &ExplainOptions,
+/// Records the reads of a loader, without announcements.
+fn record<'a>(
+    place: &'a Location,
+    options: &'a ExplainOptions,
     virtual_ranks: u64,
-) -> Result<(Recorded, Arc<dyn Storage>)> {
-    let (root, storage) = replay::storage(place, &options.read)?;
-    let recorder = Recorder::new(storage);
-    let dataset = replay::open(&root, Arc::new(recorder.clone()))?;
-    let split = split_of(&dataset, &root, options.split.as_deref())?;
-    recorder.clear();
-    let asked = asked(options, virtual_ranks, Transform::KeepEncoded);
-    run_loader(split, asked, options.run_time, &Steps::none())?;
-    let mut recorded = recorder.recorded()?;
-    recorded.job = recorded.job.without_repeats().without_announcements();
-    if recorded.job.reads() == 0 {
-        return Err(
-            format!("\"{place}\": loading makes no reads: there is nothing to explain").into(),
-        );
-    }
-    Ok((recorded, recorder.files()))
+) -> Result<Recording<'a>> {
+    let load = |split| {
+        let asked = asked(options, virtual_ranks, Transform::KeepEncoded);
+        run_loader(split, asked, options.run_time, &Steps::none())
+    };
+    let split = options.split.as_deref();
+    let (mut recorded, _) = Recording::new(place, &options.read, split, load)?;
+    recorded.job = recorded.job.without_announcements();
+    Ok(recorded)
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(place: &'a Location, options: &'a ExplainOptions) -> Result<Self> {
         let virtual_ranks = plan::defaults::VIRTUAL_RANKS;
-        let (recorded, elsewhere) = record(place, options, virtual_ranks)?;
-        let is_local = place.local_path().is_ok()
-            && recorded.job.files().iter().all(|file| file.path.is_file());
+        let recorded = record(place, options, virtual_ranks)?;
         let (root, storage) = replay::storage(place, &options.read)?;
         let dataset = replay::open(&root, storage)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -188,10 +175,8 @@ impl<'a> Source<'a> {
             place,
             options,
             virtual_ranks,
-            elsewhere,
             image_bytes,
             recorded,
-            is_local,
             cores: Cores {
                 cores: cores as f64,
                 threads: match options.threads {
@@ -214,7 +199,7 @@ impl<'a> Source<'a> {
         let ranks = 1 << (ranks as u64).ilog2().min(self.virtual_ranks.ilog2());
         if ranks < self.virtual_ranks {
             self.virtual_ranks = ranks;
-            (self.recorded, self.elsewhere) = record(self.place, self.options, ranks)?;
+            self.recorded = record(self.place, self.options, ranks)?;
         }
         Ok(self)
     }
@@ -236,7 +221,7 @@ impl<'a> Source<'a> {
     /// Returns the images per second of the storage by round, and the cache state of the warmest round.
     pub(super) fn storage_rates(&self, rounds: usize) -> Result<(Vec<f64>, Proof)> {
         let evictor = Evictor::buffered(self.options.cold)?;
-        let (footprint, seen) = (self.footprint(), Seen::default());
+        let (footprint, seen) = (self.recorded.footprint(), Seen::default());
         let (mut rates, mut proofs) = (Vec::new(), Vec::new());
         for _ in 0..rounds.max(1) {
             evictor.evict(&footprint)?;
@@ -261,7 +246,7 @@ impl<'a> Source<'a> {
             Ok(run_loader(generated.clone(), asked, time, &Steps::none())?.measurement)
         });
         let how = self.how();
-        let (job, kept) = keep(&self.recorded.job, &*self.storage()?, &how)?;
+        let (job, kept) = keep(&self.recorded.job, &*self.recorded.storage()?, &how)?;
         let kept = Medium::Storage(Arc::new(kept));
         let memory = Alternative::here(MEMORY, "images/s", move || {
             Ok(self.images_of(&run(&job, &kept, &how)?))
@@ -313,7 +298,7 @@ impl<'a> Source<'a> {
                 plan::defaults::VIRTUAL_RANKS
             ));
         }
-        if evictor.way() == Way::Off && self.is_local {
+        if evictor.way() == Way::Off && self.recorded.is_local {
             let note = "caches were left as they were: --cold auto empties them before each run";
             report.notes.push(note.to_owned());
         }
@@ -326,16 +311,7 @@ impl<'a> Source<'a> {
         evictor: Evictor,
         seen: &'r Seen,
     ) -> Alternative<'r> {
-        alternative.reading(self.footprint(), evictor, |_| seen.delivered.get())
-    }
-
-    /// Returns the bytes whose caches matter.
-    fn footprint(&self) -> Footprint {
-        match self.is_local {
-            true => self.recorded.job.footprint(),
-            false if is_synthetic(&self.place.to_string()) => Footprint::Generated,
-            false => Footprint::Store,
-        }
+        alternative.reading(self.recorded.footprint(), evictor, |_| seen.delivered.get())
     }
 
     /// Returns the step times of the consumer.
@@ -347,31 +323,21 @@ impl<'a> Source<'a> {
     }
 
     /// Opens the storage again, so that readahead of earlier runs has no effect.
-    fn open(&self) -> Result<(PathBuf, Arc<dyn Storage>, Split)> {
+    fn open(&self) -> Result<(Arc<dyn Storage>, Split)> {
         let (root, storage) = replay::storage(self.place, &self.options.read)?;
         let dataset = replay::open(&root, Arc::clone(&storage))?;
         let split = split_of(&dataset, &root, self.options.split.as_deref())?;
-        Ok((root, storage, split))
+        Ok((storage, split))
     }
 
     /// Returns the name of the row with the reads of the loader.
     fn stored(&self) -> &'static str {
         let [local, remote, generated] = STORED;
-        match self.is_local {
+        match self.recorded.is_local {
             true => local,
             false if is_synthetic(&self.place.to_string()) => generated,
             false => remote,
         }
-    }
-
-    /// Opens the storage of the recorded files again.
-    fn storage(&self) -> Result<Arc<dyn Storage>> {
-        let (root, storage, _) = self.open()?;
-        let below = |file: &JobFile| file.path.starts_with(&root);
-        Ok(match self.recorded.job.files().iter().all(below) {
-            true => storage,
-            false => Arc::clone(&self.elsewhere),
-        })
     }
 
     /// Returns options with as many concurrent reads as the loader has.
@@ -389,15 +355,8 @@ impl<'a> Source<'a> {
     }
 
     fn replay(&self, seen: &Seen) -> Result<Measurement> {
-        let (job, how) = (&self.recorded.job, self.how());
-        let (report, fetched) = if self.is_local {
-            (run(job, &Medium::Local { direct: false }, &how)?, None)
-        } else {
-            let medium = self.storage()?;
-            let before = medium.stats();
-            let report = run(job, &Medium::Storage(Arc::clone(&medium)), &how)?;
-            (report, replay::wire_bytes(&*medium, before))
-        };
+        let recorded = &self.recorded;
+        let (report, fetched) = recorded.replay(&recorded.job, &self.how(), false)?;
         seen.delivered.set(Delivered {
             bytes: report.bytes,
             fetched,
@@ -415,7 +374,7 @@ impl<'a> Source<'a> {
         steps: &Steps,
         seen: &Seen,
     ) -> Result<(Measurement, Stats)> {
-        let (_, storage, split) = self.open()?;
+        let (storage, split) = self.open()?;
         let before = storage.stats();
         let asked = self.asked(transform);
         let ran = run_loader(split, asked, self.options.run_time, steps)?;
@@ -471,7 +430,7 @@ impl<'a> Source<'a> {
             return Err("no round was measured: --runs must be 1 or more".into());
         }
         Ok(Situation {
-            memory_s: match self.is_local {
+            memory_s: match self.recorded.is_local {
                 true => seconds(rates(MEMORY)),
                 // A cache is at most as fast as the loader itself.
                 false => seconds(rates(ALONE)),
@@ -479,7 +438,7 @@ impl<'a> Source<'a> {
             rounds,
             cores: self.cores,
             image_bytes: self.image_bytes,
-            is_remote: !self.is_local,
+            is_remote: !self.recorded.is_local,
             ways: Vec::new(),
             rates: last.map_or_else(Vec::new, |row| row.rates.clone()),
         })
