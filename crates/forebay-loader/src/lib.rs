@@ -3,7 +3,7 @@
 //! - [`plan`]: the order of an epoch as a pure function of seed and epoch, and
 //!   which part of it each rank gets.
 //! - [`Loader`]: makes the batches of one rank ahead of the consumer, with threads and memory bounded by
-//!   [`Options`]; [`Loader::builder`] takes a source and options by name.
+//!   [`Options`].
 //! - [`Mix`]: several datasets read as one, each with its share of the epoch.
 //! - [`Stats`]: the time that each stage spent, and the [`Bottleneck`], the stage that limits the trainer.
 //! - [`Options::from_schema`], [`Options::to_schema`]: conversion from and to the schema that all interfaces share.
@@ -17,7 +17,7 @@
 //! ```rust
 //! use forebay_loader::shard::manifest::{Manifest, ShardEntry, SplitEntry};
 //! use forebay_loader::shard::{ExampleBuilder, RecordMeta, ShardFormat, indexed};
-//! use forebay_loader::{EvalTransform, Loader, Transform, image};
+//! use forebay_loader::{Dataset, EvalTransform, Loader, Options, Transform, image};
 //!
 //! let root = tempfile::tempdir()?;
 //! let name = "train-00000-of-00001.fbs";
@@ -41,8 +41,10 @@
 //! let manifest = Manifest::new(ShardFormat::Indexed, 1, vec![SplitEntry::new("train", vec![entry])]);
 //! std::fs::write(root.path().join("forebay.json"), manifest.to_json()?)?;
 //!
-//! let transform = Transform::Eval(EvalTransform::new(8, 8));
-//! let mut loader = Loader::builder(root.path()).batch_size(4).transform(transform).build()?;
+//! let train = Dataset::open(root.path())?.split("train")?;
+//! let mut options = Options::new(4, Transform::Eval(EvalTransform::new(8, 8)));
+//! options.drop_last = false;
+//! let mut loader = Loader::new(train, options)?;
 //! let labels: Vec<i64> = loader
 //!     .epoch(0)?
 //!     .map(|batch| Ok(batch?.labels))
@@ -56,7 +58,6 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod builder;
 mod columns;
 mod error;
 mod fair;
@@ -75,7 +76,6 @@ mod stats;
 mod tests;
 mod trim;
 
-pub use builder::{IntoOption, LoaderBuilder, LoaderSource};
 pub use error::{Error, RecordLocation, Result};
 pub use fair::{FairQueue, FairShare};
 pub use forebay_batch::{

@@ -154,22 +154,6 @@ macro_rules! options {
             )*
         }
 
-        /// Adds a setter for each option to an `impl` block of a builder whose field `options` is
-        /// [`LoaderOptions`]. The types of the values and a trait `IntoOption` have to be in scope.
-        #[macro_export]
-        macro_rules! option_setters {
-            () => {
-                $(
-                    #[doc = $doc]
-                    $(#[doc = $more])*
-                    pub fn $name(mut self, value: impl IntoOption<$type>) -> Self {
-                        self.options.$name = Some(value.into_option());
-                        self
-                    }
-                )*
-            };
-        }
-
         /// All options, in the order of their help.
         pub const OPTIONS: &[LoaderOption] = &[$(LoaderOption {
             name: stringify!($name),

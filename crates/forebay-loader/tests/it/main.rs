@@ -2,7 +2,6 @@
 //! here.
 
 mod batches;
-mod builder;
 mod columns;
 mod dataset;
 mod far;
@@ -10,6 +9,7 @@ mod fast;
 mod geometry;
 mod learned_seek_points;
 mod mix;
+mod named_options;
 mod raw;
 mod requests;
 mod schema;

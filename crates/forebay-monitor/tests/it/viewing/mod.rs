@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_image::{Decoder, PngCompression, SampleFormat};
 use forebay_image::{encode_jpeg, encode_png, encode_png_samples, resize};
-use forebay_loader::{Dataset, Loader, NormalizeSpec, TrainTransform, Transform};
+use forebay_loader::{Dataset, Loader, LoaderOptions, Options};
 use forebay_monitor::{ViewOptions, ViewSource, Viewer};
 use forebay_pack::{Cancel, PackOptions};
 use forebay_shard::manifest::{ClassEntry, Manifest, ShardEntry, SplitEntry};
@@ -339,23 +339,16 @@ fn masks_are_drawn_where_their_objects_are() {
 #[test]
 fn trained_samples_equal_those_of_a_loader() {
     let viewed = Viewed::start();
-    let transform = Transform::Train(TrainTransform::new(48));
+    let dataset = Dataset::open(viewed.dir.path()).unwrap();
     for normalized in [false, true] {
-        let mut builder = Loader::builder(viewed.dir.path())
-            .split("train")
-            .indices(vec![11])
-            .batch_size(1)
-            .seed(5)
-            .transform(transform.clone());
         let mut options = r#"{"transform":{"kind":"train","size":48}"#.to_owned();
         if normalized {
-            builder = builder.normalize(NormalizeSpec {
-                mean: [0.485, 0.456, 0.406],
-                std: [0.229, 0.224, 0.225],
-            });
             options += r#","normalize":{"mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]}"#;
         }
-        let mut loader = builder.build().unwrap();
+        let given = format!(r#"{options},"indices":[11],"batch_size":1,"seed":5}}"#);
+        let given: LoaderOptions = serde_json::from_str(&given).unwrap();
+        let split = dataset.split("train").unwrap();
+        let mut loader = Loader::new(split, Options::from_schema(&given).unwrap()).unwrap();
         let batch = loader.epoch(3).unwrap().next().unwrap().unwrap();
         let options = format!("{options}}}")
             .replace('"', "%22")
