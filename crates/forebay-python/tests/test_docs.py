@@ -14,14 +14,16 @@ import json
 import os
 import pathlib
 import re
+import select
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -243,17 +245,40 @@ def test_the_python_blocks_of_a_page_run(
         pytest.skip("`tools/test full` runs this page: it starts a cluster")
     if "pyspark" in needed and shutil.which("java") is None:
         pytest.skip("Spark needs Java")
-    job = {"page": page, "programs": code, "names": sorted(names), "tmp": os.fspath(tmp_path)}
+    job: dict[str, Any] = {"page": page, "programs": code, "names": sorted(names), "tmp": os.fspath(tmp_path)}
+    variables = {**LOOPBACK, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)}
+    if "torch" in needed:
+        output = tmp_path / "output"
+        job |= {"place": os.fspath(place), "variables": variables, "output": os.fspath(output)}
+        assert request.getfixturevalue("with_torch")(job), output.read_text(encoding="utf-8")
+        return
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps(job),
         cwd=place,
-        env={**os.environ, **LOOPBACK, "FOREBAY_STAGING": os.fspath(tmp_path / "stage"), "HOME": os.fspath(tmp_path)},
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def with_torch() -> Iterator[Callable[[dict[str, Any]], bool]]:
+    """Runs a page in a copy of a process that has imported torch, which takes longer than most pages. Tells whether it ran."""
+    with subprocess.Popen([sys.executable, __file__, "torch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None and answers is not None
+
+        def run(job: dict[str, Any]) -> bool:
+            print(json.dumps(job), file=asked, flush=True)
+            if not select.select([answers], [], [], 600)[0]:
+                process.kill()
+            return answers.readline() == "0\n"
+
+        yield run
+        asked.close()
 
 
 @pytest.mark.parametrize("page", WHOLE)
@@ -399,5 +424,28 @@ def run(job: dict[str, Any]) -> None:
         exec(compile("\n" * (line - 1) + code, os.fspath(ROOT / job["page"]), "exec"), namespace)
 
 
+def run_with_torch() -> None:
+    """Runs the page of each line of the input in a copy of this process, and prints how the copy ended."""
+    import torch
+    import torch._dynamo  # Optimizers import it.
+
+    assert torch.get_num_threads() > 0 and threading.active_count() == 1
+    for line in sys.stdin:
+        job = json.loads(line)
+        copy = os.fork()
+        if copy == 0:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            output = os.open(job["output"], os.O_WRONLY | os.O_CREAT)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.chdir(job["place"])
+            os.environ.update(job["variables"])
+            return run(job)
+        print(os.waitpid(copy, 0)[1], flush=True)
+
+
 if __name__ == "__main__":
-    run(json.load(sys.stdin))
+    if "torch" in sys.argv:
+        run_with_torch()
+    else:
+        run(json.load(sys.stdin))
