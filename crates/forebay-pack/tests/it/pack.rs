@@ -406,10 +406,8 @@ fn concurrent_exports_are_refused_or_correct() {
                 Ok(summary) => assert_eq!(summary.skipped, 0),
                 Err(error) => {
                     let error = error.to_string();
-                    assert!(
-                        number < 2 && error.contains("is in use by process"),
-                        "{error}"
-                    );
+                    // The other export may not have written its process id yet.
+                    assert!(number < 2 && error.contains("is in use by "), "{error}");
                 }
             }
         }
