@@ -182,6 +182,13 @@ mod tests {
         Shuffle::blocks(block_records, window_blocks)
     }
 
+    fn sized(name: &str, block_records: u64, window_blocks: u64) -> Shuffle {
+        let mut shuffle = Shuffle::named(name).unwrap();
+        shuffle.block_records = block_records;
+        shuffle.window_blocks = window_blocks;
+        shuffle
+    }
+
     /// The order of an epoch is a contract; the values were also computed by `tools/golden/epoch_order.py`.
     #[test]
     fn golden_order() {
@@ -191,8 +198,7 @@ mod tests {
         let full = plan(30, 1, 2, 4, Shuffle::FULL);
         let order: Vec<u64> = (0..30).map(|p| full.sample_at(p)).collect();
         assert_eq!(order, GOLDEN_FULL);
-        let window = Shuffle::named("window").unwrap().with_blocks(4, 2);
-        let window = plan(30, 1, 2, 4, window);
+        let window = plan(30, 1, 2, 4, sized("window", 4, 2));
         let order: Vec<u64> = (0..30).map(|p| window.sample_at(p)).collect();
         assert_eq!(order, GOLDEN_WINDOW);
         let large = plan(1_281_167, 42, 3, 64, blocks(32, 2));
@@ -220,8 +226,7 @@ mod tests {
         #[test]
         fn ranks_share_no_run(records in 1u64..1500, seed: u64, world in 1u64..7) {
             for name in ["blocks", "window"] {
-                let shuffle = Shuffle::named(name).unwrap().with_blocks(16, 2);
-                let plan = plan(records, seed, 0, world * 4, shuffle);
+                let plan = plan(records, seed, 0, world * 4, sized(name, 16, 2));
                 for p in 0..records {
                     prop_assert_eq!(plan.run_at(p).virtual_rank % world, p % world);
                 }

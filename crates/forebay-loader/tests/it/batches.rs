@@ -33,11 +33,13 @@ fn options(batch_size: u64) -> Options {
 /// Returns all shuffles.
 fn shuffles() -> Vec<Shuffle> {
     let sizes = options(1).shuffle;
-    let sized = |name| match Shuffle::named(name).unwrap() {
-        shuffle if shuffle.has_blocks() => {
-            shuffle.with_blocks(sizes.block_records, sizes.window_blocks)
+    let sized = |name| {
+        let mut shuffle = Shuffle::named(name).unwrap();
+        if shuffle.has_blocks() {
+            shuffle.block_records = sizes.block_records;
+            shuffle.window_blocks = sizes.window_blocks;
         }
-        shuffle => shuffle,
+        shuffle
     };
     Shuffle::names().map(sized).collect()
 }

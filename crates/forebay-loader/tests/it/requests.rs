@@ -99,11 +99,13 @@ impl Bucket {
 fn epochs_read_4_mib_with_a_request() {
     for format in [ShardFormat::Indexed, ShardFormat::TfRecord] {
         let bucket = Bucket::new(format);
-        let window = Shuffle::named("window").unwrap();
+        let mut window = Shuffle::named("window").unwrap();
+        window.block_records = 96;
+        window.window_blocks = 2;
         for shuffle in [
             Shuffle::blocks(192, 2),
             // Two halves of a window are one read.
-            window.with_blocks(96, 2),
+            window,
             // 9 MiB are two reads.
             Shuffle::blocks(288, 2),
         ] {

@@ -52,10 +52,11 @@ fn shuffles() -> impl Strategy<Value = Shuffle> {
         |(name, (records, window), reshuffle)| {
             let mut shuffle = Shuffle::named(name).unwrap();
             shuffle.reshuffle = reshuffle;
-            match shuffle.has_blocks() {
-                true => shuffle.with_blocks(records, window),
-                false => shuffle,
+            if shuffle.has_blocks() {
+                shuffle.block_records = records;
+                shuffle.window_blocks = window;
             }
+            shuffle
         },
     )
 }

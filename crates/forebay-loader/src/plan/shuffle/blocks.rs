@@ -11,33 +11,7 @@
 
 use forebay_batch::positions::{Domain, Permutation, Windows};
 
-use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle, windows};
-use crate::error::Result;
-
-pub(super) struct Blocks;
-
-impl Kind for Blocks {
-    fn name(&self) -> &'static str {
-        "blocks"
-    }
-
-    fn has_blocks(&self) -> bool {
-        true
-    }
-
-    fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint {
-        windows(shuffle, reading)
-    }
-
-    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
-        make.shuffle.check_blocks()?;
-        let order = Permutation::new(
-            make.records / make.shuffle.block_records,
-            make.key.domain(Domain::Blocks),
-        );
-        Ok(Box::new(Windowed::new(make, Some(order))))
-    }
-}
+use super::{Make, Order, Run, Shuffle};
 
 /// Windows over blocks in some order.
 #[derive(Debug)]

@@ -5,34 +5,20 @@
 
 use forebay_batch::positions::{Domain, Permutation};
 
-use super::{Footprint, Kind, Make, Order, Reading, Run, Shuffle};
-use crate::error::Result;
-
-pub(super) struct Full;
-
-impl Kind for Full {
-    fn name(&self) -> &'static str {
-        "full"
-    }
-
-    fn footprint(&self, _: &Shuffle, _: &Reading) -> Footprint {
-        Footprint {
-            run_records: 1,
-            window_records: None,
-        }
-    }
-
-    fn order(&self, make: &Make) -> Result<Box<dyn Order>> {
-        let key = make.key.domain(Domain::Full);
-        Ok(Box::new(Permuted {
-            permutation: Permutation::new(make.records, key),
-        }))
-    }
-}
+use super::{Make, Order, Run};
 
 #[derive(Debug)]
-struct Permuted {
+pub(super) struct Permuted {
     permutation: Permutation,
+}
+
+impl Permuted {
+    pub(super) fn new(make: &Make) -> Self {
+        let key = make.key.domain(Domain::Full);
+        Permuted {
+            permutation: Permutation::new(make.records, key),
+        }
+    }
 }
 
 impl Order for Permuted {

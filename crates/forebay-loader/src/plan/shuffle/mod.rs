@@ -1,30 +1,54 @@
 //! The interface of shuffles: the order of an epoch's samples.
 //!
-//! A shuffle is a file here that implements [`Kind`], and a line in `shuffles!`; the tests below
+//! A shuffle is a line in [`Kind`], with what it orders and how it reads in the functions that match it; the tests below
 //! then check the properties of every order.
 
+mod blocks;
+mod full;
+mod none;
+
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use forebay_batch::positions::{Key, VirtualRanks};
+use forebay_batch::positions::{Domain, Key, Permutation, VirtualRanks};
 
+use self::blocks::Windowed;
+use self::full::Permuted;
+use self::none::InStorage;
 use super::defaults;
 use crate::error::{Error, Result};
 
-macro_rules! shuffles {
-    ($($file:ident: $kind:ident,)*) => {
-        $(mod $file;)*
-        /// All shuffles.
-        static SHUFFLES: &[&dyn Kind] = &[$(&$file::$kind,)*];
-    };
+/// A family of orders, one per epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Storage order.
+    None,
+    /// Permuted blocks, then windows.
+    Blocks,
+    /// A permutation of all samples.
+    Full,
+    /// Windows over storage order: each virtual rank reads its part of the records front to back, and mixes the
+    /// records that it holds.
+    ///
+    /// As [`blocks`], with the blocks in storage order, so that a window is one read. A record moves by at most one
+    /// window within its virtual rank; a different rotation in each epoch moves the boundaries of virtual ranks and
+    /// windows. Suits records that are stored in random order: reads are as sequential as without a
+    /// shuffle, with the memory of `blocks`.
+    Window,
 }
 
-shuffles! {
-    none: Storage,
-    blocks: Blocks,
-    full: Full,
-    window: Window,
+/// All shuffles.
+const KINDS: [Kind; 4] = [Kind::None, Kind::Blocks, Kind::Full, Kind::Window];
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::None => "none",
+            Kind::Blocks => "blocks",
+            Kind::Full => "full",
+            Kind::Window => "window",
+        }
+    }
 }
 
 /// The order of an epoch's samples: `none`, `blocks` or another of [`Shuffle::names`], with the
@@ -37,9 +61,9 @@ shuffles! {
 /// assert_eq!(shuffle, Shuffle::default());
 /// assert_eq!(Shuffle::blocks(32, 2).to_string(), "blocks:32x2");
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shuffle {
-    kind: &'static dyn Kind,
+    kind: Kind,
     /// Records read together; 0 selects [`defaults::block_records`].
     pub block_records: u64,
     /// Blocks mixed together in one virtual rank; 0 selects [`defaults::WINDOW_BLOCKS`].
@@ -57,11 +81,11 @@ impl Default for Shuffle {
 
 impl Shuffle {
     /// Storage order.
-    pub const NONE: Shuffle = Shuffle::of(&none::Storage);
+    pub const NONE: Shuffle = Shuffle::of(Kind::None);
     /// A random permutation of all samples; each record is read on its own.
-    pub const FULL: Shuffle = Shuffle::of(&full::Full);
+    pub const FULL: Shuffle = Shuffle::of(Kind::Full);
 
-    const fn of(kind: &'static dyn Kind) -> Shuffle {
+    const fn of(kind: Kind) -> Shuffle {
         Shuffle {
             kind,
             block_records: 0,
@@ -75,33 +99,22 @@ impl Shuffle {
     #[must_use]
     pub const fn blocks(block_records: u64, window_blocks: u64) -> Shuffle {
         Shuffle {
-            kind: &blocks::Blocks,
             block_records,
             window_blocks,
-            reshuffle: true,
+            ..Shuffle::of(Kind::Blocks)
         }
     }
 
     /// Returns the shuffle with a name, sized for the dataset.
     #[must_use]
     pub fn named(name: &str) -> Option<Shuffle> {
-        let kind = SHUFFLES.iter().find(|kind| kind.name() == name)?;
-        Some(Shuffle::of(*kind))
-    }
-
-    /// Returns the same shuffle with these block sizes.
-    #[must_use]
-    pub fn with_blocks(self, block_records: u64, window_blocks: u64) -> Shuffle {
-        Shuffle {
-            block_records,
-            window_blocks,
-            ..self
-        }
+        let kind = KINDS.into_iter().find(|kind| kind.name() == name)?;
+        Some(Shuffle::of(kind))
     }
 
     /// Returns all names.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        SHUFFLES.iter().map(|kind| kind.name())
+        KINDS.into_iter().map(Kind::name)
     }
 
     /// Returns the name of the shuffle in options.
@@ -113,7 +126,7 @@ impl Shuffle {
     /// Returns whether `block_records` and `window_blocks` have an effect.
     #[must_use]
     pub fn has_blocks(&self) -> bool {
-        self.kind.has_blocks()
+        matches!(self.kind, Kind::Blocks | Kind::Window)
     }
 
     /// Returns the number of the epoch whose order is used for `epoch`.
@@ -144,14 +157,30 @@ impl Shuffle {
         }
     }
 
-    /// Returns the number of records that a rank reads together and holds, see [`Kind::footprint`].
+    /// Returns the number of records that a rank reads together, and those of its windows: one of `window_blocks` blocks
+    /// for each virtual rank of this rank.
     pub(crate) fn footprint(&self, reading: &Reading) -> Footprint {
-        self.kind.footprint(self, reading)
+        let window = self.window_blocks.saturating_mul(self.block_records);
+        let windows = Some(reading.virtual_ranks.saturating_mul(window));
+        let (run_records, window_records) = match self.kind {
+            Kind::None => return none::footprint(reading),
+            Kind::Full => (1, None),
+            Kind::Blocks => (self.block_records, windows),
+            Kind::Window => (window, windows),
+        };
+        Footprint {
+            run_records,
+            window_records,
+        }
     }
 
-    /// Returns the number of indices per row if samples are repeated.
+    /// Returns the number of indices per row if samples are repeated: the number of virtual ranks, so that
+    /// repetitions stay on one rank.
     pub(super) fn row(&self, virtual_ranks: u64) -> u64 {
-        self.kind.row(virtual_ranks)
+        match self.kind {
+            Kind::None => 1,
+            _ => virtual_ranks,
+        }
     }
 
     fn check_blocks(&self) -> Result<()> {
@@ -167,22 +196,6 @@ impl Shuffle {
             return Err(Error::option("window_blocks", window_blocks, "1 to 2^20"));
         }
         Ok(())
-    }
-}
-
-impl PartialEq for Shuffle {
-    fn eq(&self, other: &Self) -> bool {
-        let fields = |of: &Shuffle| (of.block_records, of.window_blocks, of.reshuffle);
-        self.name() == other.name() && fields(self) == fields(other)
-    }
-}
-
-impl Eq for Shuffle {}
-
-impl Hash for Shuffle {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let sizes = (self.block_records, self.window_blocks);
-        (self.name(), sizes, self.reshuffle).hash(state);
     }
 }
 
@@ -229,29 +242,6 @@ pub(super) trait Order: fmt::Debug + Send + Sync {
     fn run(&self, position: u64) -> Run;
 }
 
-/// A shuffle: a family of orders, one per epoch, and the cost of reading in them.
-pub(super) trait Kind: Sync {
-    /// Returns the name in options.
-    fn name(&self) -> &'static str;
-
-    /// Returns whether the sizes of blocks have an effect.
-    fn has_blocks(&self) -> bool {
-        false
-    }
-
-    /// Returns the number of indices per row if samples are repeated: the number of virtual ranks, so that
-    /// repetitions stay on one rank.
-    fn row(&self, virtual_ranks: u64) -> u64 {
-        virtual_ranks
-    }
-
-    /// Returns the number of records that a rank reads together, and those of its windows.
-    fn footprint(&self, shuffle: &Shuffle, reading: &Reading) -> Footprint;
-
-    /// Creates the order of one epoch.
-    fn order(&self, make: &Make) -> Result<Box<dyn Order>>;
-}
-
 /// How a rank reads an epoch.
 pub(crate) struct Reading {
     /// Samples in the epoch.
@@ -292,20 +282,24 @@ pub(super) struct Make {
 const MAX_BLOCK_RECORDS: u64 = 1 << 32;
 const MAX_WINDOW_BLOCKS: u64 = 1 << 20;
 
-/// Returns the footprint of windows of `window_blocks` blocks, one for each virtual rank of this rank.
-fn windows(shuffle: &Shuffle, reading: &Reading) -> Footprint {
-    let window = shuffle.window_blocks.saturating_mul(shuffle.block_records);
-    Footprint {
-        run_records: shuffle.block_records,
-        window_records: Some(reading.virtual_ranks.saturating_mul(window)),
-    }
-}
-
+/// Creates the order of one epoch.
 pub(super) fn order(make: &Make) -> Result<Box<dyn Order>> {
-    make.shuffle.kind.order(make)
+    if make.shuffle.has_blocks() {
+        make.shuffle.check_blocks()?;
+    }
+    Ok(match make.shuffle.kind {
+        Kind::None => Box::new(InStorage::new(make)),
+        Kind::Full => Box::new(Permuted::new(make)),
+        Kind::Blocks => {
+            let blocks = make.records / make.shuffle.block_records;
+            let order = Permutation::new(blocks, make.key.domain(Domain::Blocks));
+            Box::new(Windowed::new(make, Some(order)))
+        }
+        Kind::Window => Box::new(Windowed::new(make, None)),
+    })
 }
 
-/// Properties of every shuffle. The tests include each shuffle of the `shuffles!` table.
+/// Properties of every shuffle. The tests include each shuffle of `KINDS`.
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -315,10 +309,12 @@ mod tests {
     use super::*;
 
     fn variants(block_records: u64, window_blocks: u64) -> Vec<Shuffle> {
-        let named = Shuffle::names().filter_map(Shuffle::named);
-        named
-            .map(|shuffle| shuffle.with_blocks(block_records, window_blocks))
-            .collect()
+        let sized = |kind| Shuffle {
+            block_records,
+            window_blocks,
+            ..Shuffle::of(kind)
+        };
+        KINDS.into_iter().map(sized).collect()
     }
 
     fn make(records: u64, virtual_ranks: u64, seed: u64, shuffle: Shuffle) -> Box<dyn Order> {
