@@ -4,17 +4,18 @@
 //! not sent a complete request, or else the oldest. If the limit of one address is reached, only
 //! connections from that address are closed.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::map_request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 use forebay_server::origin;
 
@@ -32,306 +33,145 @@ pub(crate) struct Deadlines {
     pub(crate) lifetime: Duration,
 }
 
-/// A listener with a bounded number of connections.
-pub(crate) struct Bounded {
-    listener: TcpListener,
-    deadlines: Deadlines,
-    places: Places,
-}
-
-impl Bounded {
-    pub(super) fn new(listener: TcpListener, deadlines: Deadlines) -> Bounded {
-        Bounded {
-            listener,
-            deadlines,
-            places: Places::default(),
-        }
-    }
-}
-
-impl axum::serve::Listener for Bounded {
-    type Io = Limited;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Limited, SocketAddr) {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, peer)) => {
-                    let (place, evicted) = self.places.take(origin(peer.ip()));
-                    let limited = Limited {
-                        stream,
-                        deadline: Box::pin(tokio::time::sleep(self.deadlines.header)),
-                        lifetime: self.deadlines.lifetime,
-                        head: Head::default(),
-                        evicted: Some(evicted),
-                        place,
-                    };
-                    return (limited, peer);
-                }
-                // Most likely out of file descriptors: retry once some are closed.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-}
-
-/// The connections that are open.
-#[derive(Clone, Default)]
-struct Places(Arc<Mutex<Table>>);
-
-#[derive(Default)]
-struct Table {
-    next: u64,
-    /// In order of arrival.
-    guests: Vec<Guest>,
-}
-
-struct Guest {
-    number: u64,
-    from: IpAddr,
-    /// Whether the client sent a complete request head.
-    asked: bool,
-    /// Dropped when another connection takes this place, which closes the connection.
-    _evict: oneshot::Sender<()>,
-}
-
-impl Table {
-    /// The connection to evict for a new one from `from`: the oldest without a complete request, or
-    /// else the oldest.
-    fn victim(&self, from: IpAddr) -> Option<usize> {
-        let own = |guest: &&Guest| guest.from == from;
-        let full_here = self.guests.iter().filter(own).count() >= MAX_PER_ADDRESS;
-        if !full_here && self.guests.len() < MAX_CONNECTIONS {
-            return None;
-        }
-        let candidates = self.guests.iter().enumerate();
-        let candidates = candidates.filter(|(_, guest)| !full_here || guest.from == from);
-        candidates
-            .min_by_key(|(_, guest)| (guest.asked, guest.number))
-            .map(|(at, _)| at)
-    }
-}
-
-impl Places {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Registers a connection; the receiver fires when the connection is evicted.
-    fn take(&self, from: IpAddr) -> (ConnectionSlot, oneshot::Receiver<()>) {
-        let (evict, evicted) = oneshot::channel();
-        let mut table = self.lock();
-        if let Some(victim) = table.victim(from) {
-            table.guests.remove(victim);
-        }
-        let number = table.next;
-        table.next += 1;
-        table.guests.push(Guest {
-            number,
-            from,
-            asked: false,
-            _evict: evict,
-        });
-        drop(table);
-        let place = ConnectionSlot {
-            number,
-            places: self.clone(),
-        };
-        (place, evicted)
-    }
-}
-
-/// One connection's entry in the table.
-struct ConnectionSlot {
-    number: u64,
-    places: Places,
-}
-
-impl ConnectionSlot {
-    fn has_asked(&self) {
-        let mut table = self.places.lock();
-        let own = table.guests.iter_mut().find(|g| g.number == self.number);
-        if let Some(guest) = own {
-            guest.asked = true;
-        }
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        let mut table = self.places.lock();
-        table.guests.retain(|guest| guest.number != self.number);
-    }
-}
-
-/// Looks for the empty line that ends the head of a request.
-#[derive(Default)]
-struct Head {
-    began: bool,
-    complete: bool,
-    newlines: u8,
-}
-
-impl Head {
-    /// Returns whether these bytes complete the head.
-    fn completes(&mut self, bytes: &[u8]) -> bool {
-        if self.complete {
-            return false;
-        }
-        for &byte in bytes {
-            match byte {
-                b'\n' => self.newlines += 1,
-                b'\r' => {}
-                _ => (self.began, self.newlines) = (true, 0),
-            }
-            // Empty lines before a request are ignored.
-            if !self.began {
-                self.newlines = 0;
-            }
-            if self.newlines == 2 {
-                self.complete = true;
-                return true;
-            }
-        }
-        false
-    }
-}
-
-/// A connection that counts against the limit and has a deadline.
-pub(crate) struct Limited {
-    stream: TcpStream,
-    deadline: Pin<Box<Sleep>>,
-    lifetime: Duration,
-    head: Head,
-    /// `None` once it has fired.
-    evicted: Option<oneshot::Receiver<()>>,
-    place: ConnectionSlot,
-}
-
-impl Limited {
-    /// Ready with an error once the connection is evicted or past its deadline.
-    fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(evicted) = &mut self.evicted {
-            if Pin::new(evicted).poll(context).is_pending() {
-                return self.deadline.as_mut().poll(context).map(|()| {
-                    let late = io::ErrorKind::TimedOut;
-                    Err(late.into())
+/// Serves connections, a bounded number of them, until the future is dropped.
+pub(super) async fn serve(listener: TcpListener, deadlines: Deadlines, router: Router) {
+    let mut guests = Guests::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let (ask, asked) = watch::channel(false);
+                let task = tokio::spawn(serve_one(stream, deadlines, router.clone(), ask));
+                guests.admit(Guest {
+                    from: origin(peer.ip()),
+                    asked,
+                    task: task.abort_handle(),
                 });
             }
-            self.evicted = None;
-        }
-        Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
-    }
-}
-
-impl AsyncRead for Limited {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buf);
-        if self.head.completes(&buf.filled()[before..]) {
-            self.place.has_asked();
-            let ends = Instant::now() + self.lifetime;
-            self.deadline.as_mut().reset(ends);
-        }
-        // Checked first: a client that sends without pause must not outrun its deadline.
-        match self.poll_over(context) {
-            Poll::Pending => read,
-            over => over,
+            // Most likely out of file descriptors: retry once some are closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-impl AsyncWrite for Limited {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(written) = Pin::new(&mut self.stream).poll_write(context, buf) {
-            return Poll::Ready(written);
+/// Serves a connection until its deadline; sets `ask` once the head of a request is complete.
+async fn serve_one(
+    stream: TcpStream,
+    deadlines: Deadlines,
+    router: Router,
+    ask: watch::Sender<bool>,
+) {
+    let mut asked = ask.subscribe();
+    let deadline = async {
+        let head = async { asked.wait_for(|asked| *asked).await.is_ok() };
+        if let Ok(true) = tokio::time::timeout(deadlines.header, head).await {
+            tokio::time::sleep(deadlines.lifetime).await;
         }
-        self.poll_over(context).map_ok(|()| 0)
+    };
+    let router = router.layer(map_request(move |request: Request| {
+        ask.send_replace(true);
+        std::future::ready(request)
+    }));
+    let server = auto::Builder::new(TokioExecutor::new()).http1_only();
+    let io = TokioIo::new(stream);
+    // The deadline is checked first: a client that sends without pause must not outrun it.
+    tokio::select! {
+        biased;
+        () = deadline => {}
+        // An error concerns this connection only.
+        _ = server.serve_connection(io, TowerToHyperService::new(router)) => {}
     }
+}
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
+/// The connections that are open, in order of arrival.
+#[derive(Default)]
+struct Guests(Vec<Guest>);
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+struct Guest {
+    from: IpAddr,
+    /// Whether the client sent a complete request head.
+    asked: watch::Receiver<bool>,
+    task: AbortHandle,
+}
+
+impl Guests {
+    /// Registers a connection. At the limit, evicts another one: the oldest without a complete request, or
+    /// else the oldest.
+    fn admit(&mut self, guest: Guest) {
+        let Guests(guests) = self;
+        guests.retain(|guest| !guest.task.is_finished());
+        let own = |other: &Guest| other.from == guest.from;
+        let full_here = guests.iter().filter(|other| own(other)).count() >= MAX_PER_ADDRESS;
+        if full_here || guests.len() >= MAX_CONNECTIONS {
+            let candidates = guests.iter().enumerate();
+            let candidates = candidates.filter(|(_, other)| !full_here || own(other));
+            let victim = candidates.min_by_key(|(at, other)| (*other.asked.borrow(), *at));
+            if let Some((at, _)) = victim {
+                guests.remove(at).task.abort();
+            }
+        }
+        guests.push(guest);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::{Builder, Runtime};
+
     use super::*;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().build().unwrap()
+    }
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
     }
 
+    fn admit(guests: &mut Guests, runtime: &Runtime, from: IpAddr) -> watch::Sender<bool> {
+        let (ask, asked) = watch::channel(false);
+        let task = runtime.spawn(std::future::pending::<()>()).abort_handle();
+        guests.admit(Guest { from, asked, task });
+        ask
+    }
+
+    /// Ends all connections, and returns how many the table has after the next one.
+    fn left(mut guests: Guests, connections: Runtime) -> usize {
+        drop(connections);
+        admit(&mut guests, &runtime(), address(0));
+        guests.0.len()
+    }
+
     #[test]
     fn silent_connections_lose_their_places_first() {
-        let places = Places::default();
+        let runtime = runtime();
+        let mut guests = Guests::default();
         let mut held: Vec<_> = (0..MAX_PER_ADDRESS)
-            .map(|_| places.take(address(1)))
+            .map(|_| admit(&mut guests, &runtime, address(1)))
             .collect();
-        held[0].0.has_asked();
-        let other = places.take(address(2));
-        held.push(places.take(address(1)));
-        let lost = |evicted: &mut oneshot::Receiver<()>| {
-            evicted
-                .try_recv()
-                .is_err_and(|e| e == oneshot::error::TryRecvError::Closed)
-        };
-        let gone: Vec<usize> = (0..held.len()).filter(|&i| lost(&mut held[i].1)).collect();
+        held[0].send_replace(true);
+        let other = admit(&mut guests, &runtime, address(2));
+        held.push(admit(&mut guests, &runtime, address(1)));
+        let lost = |ask: &watch::Sender<bool>| ask.is_closed();
+        let gone: Vec<usize> = (0..held.len()).filter(|&i| lost(&held[i])).collect();
         assert_eq!(gone, [1], "the oldest silent one from there");
         // If all have sent a request, the oldest is evicted.
-        for (place, _) in &held {
-            place.has_asked();
+        for ask in &held {
+            ask.send_replace(true);
         }
-        held.push(places.take(address(1)));
-        assert!(lost(&mut held[0].1));
-        let mut other = other;
-        assert!(!lost(&mut other.1), "other addresses keep theirs");
-        drop((held, other));
-        assert!(places.lock().guests.is_empty());
+        held.push(admit(&mut guests, &runtime, address(1)));
+        assert!(lost(&held[0]));
+        assert!(!lost(&other), "other addresses keep theirs");
+        assert_eq!(left(guests, runtime), 1);
     }
 
     #[test]
     fn many_addresses_share_all_places() {
-        let places = Places::default();
-        let held: Vec<_> = (0..=u8::MAX)
-            .map(|last| places.take(address(last)))
-            .collect();
-        assert_eq!(places.lock().guests.len(), MAX_CONNECTIONS);
-        drop(held);
-        assert!(places.lock().guests.is_empty());
-    }
-
-    #[test]
-    fn a_head_ends_with_an_empty_line() {
-        let ends = |pieces: &[&str]| {
-            let mut head = Head::default();
-            let found: Vec<bool> = pieces
-                .iter()
-                .map(|p| head.completes(p.as_bytes()))
-                .collect();
-            found.iter().position(|&found| found)
-        };
-        assert_eq!(ends(&["GET / HTTP/1.1\r\nHost: x\r\n\r\n"]), Some(0));
-        assert_eq!(ends(&["GET / HTTP/1.1\r", "\n", "\r", "\nmore"]), Some(3));
-        assert_eq!(ends(&["GET / HTTP/1.1\n\n"]), Some(0));
-        assert_eq!(ends(&["\r\n\r\n\r\nGET / HTTP/1.1\r\n"]), None);
-        assert_eq!(ends(&["GET / HTTP/1.1\r\nHost: x\r\n"]), None);
-        assert_eq!(ends(&["G\r\n\r\n", "G\r\n\r\n"]), Some(0), "once");
+        let runtime = runtime();
+        let mut guests = Guests::default();
+        for last in 0..=u8::MAX {
+            admit(&mut guests, &runtime, address(last));
+        }
+        assert_eq!(guests.0.len(), MAX_CONNECTIONS);
+        assert_eq!(left(guests, runtime), 1);
     }
 }

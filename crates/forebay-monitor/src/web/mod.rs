@@ -21,7 +21,6 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use forebay_server::{Error, Result};
-use listener::Bounded;
 
 pub(crate) use access::Access;
 pub(crate) use listener::Deadlines;
@@ -71,14 +70,15 @@ impl Listening {
             .name(name.to_owned())
             .spawn(move || {
                 let serving = async move {
-                    let listener = Bounded::new(TcpListener::from_std(listener)?, deadlines);
+                    let listener = TcpListener::from_std(listener)?;
                     // Connections end with the runtime, so an idle keep-alive connection does not
                     // delay the shutdown.
                     tokio::select! {
-                        served = async { axum::serve(listener, router).await } => served,
-                        () = beside => Ok(()),
-                        _ = stopped => Ok(()),
+                        () = listener::serve(listener, deadlines, router) => {}
+                        () = beside => {}
+                        _ = stopped => {}
                     }
+                    io::Result::Ok(())
                 };
                 // The listener is bound; later errors concern single connections.
                 let _ = runtime.block_on(serving);
