@@ -13,13 +13,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The exception class of a failure, by its name in the package.
+/// The exception class of a failure: its name in the package without `Error`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Option,
     UnknownOption,
     Shard,
-    Corrupt,
+    CorruptRecord,
     Mismatch,
     Missing,
     Storage,
@@ -31,40 +31,21 @@ pub(crate) enum Kind {
     Auth,
     Timeout,
     Checkpoint,
-    CheckpointCorrupt,
-    CheckpointMissing,
+    CorruptCheckpoint,
+    MissingCheckpoint,
     CheckpointExists,
     Write,
     Sample,
-    Exists,
+    DatasetExists,
+    /// The base class, `Error`.
     Other,
 }
 
 impl Kind {
-    fn class(self) -> &'static str {
+    fn class(self) -> String {
         match self {
-            Kind::Option => "OptionError",
-            Kind::UnknownOption => "UnknownOptionError",
-            Kind::Shard => "ShardError",
-            Kind::Corrupt => "CorruptRecordError",
-            Kind::Mismatch => "MismatchError",
-            Kind::Missing => "MissingError",
-            Kind::Storage => "StorageError",
-            Kind::Image => "ImageError",
-            Kind::State => "StateError",
-            Kind::Closed => "ClosedError",
-            Kind::Fork => "ForkError",
-            Kind::Server => "ServerError",
-            Kind::Auth => "AuthError",
-            Kind::Timeout => "TimeoutError",
-            Kind::Checkpoint => "CheckpointError",
-            Kind::CheckpointCorrupt => "CorruptCheckpointError",
-            Kind::CheckpointMissing => "MissingCheckpointError",
-            Kind::CheckpointExists => "CheckpointExistsError",
-            Kind::Write => "WriteError",
-            Kind::Sample => "SampleError",
-            Kind::Exists => "DatasetExistsError",
-            Kind::Other => "Error",
+            Kind::Other => "Error".to_owned(),
+            kind => format!("{kind:?}Error"),
         }
     }
 }
@@ -180,11 +161,11 @@ impl From<&forebay_shard::Error> for Failure {
                 let hint = store.and_then(forebay_store::Error::hint);
                 failure(kind).hint(hint).path(path)
             }
-            Error::Corrupt(damage) => failure(Kind::Corrupt)
+            Error::Corrupt(damage) => failure(Kind::CorruptRecord)
                 .path(&damage.shard)
                 .number("record", damage.record)
                 .number("offset", Some(damage.offset)),
-            Error::Example { shard, record, .. } => failure(Kind::Corrupt)
+            Error::Example { shard, record, .. } => failure(Kind::CorruptRecord)
                 .path(shard)
                 .number("record", Some(*record)),
             Error::Mismatch { path, .. } => failure(Kind::Mismatch).path(path),
@@ -228,7 +209,7 @@ impl From<forebay_loader::Error> for Failure {
             | Error::Memory { .. } => failure(Kind::Option),
             Error::Position { .. } => failure(Kind::State),
             Error::Shard(inner) => Failure::from(&**inner),
-            Error::Record { place, .. } => at(Kind::Corrupt, place),
+            Error::Record { place, .. } => at(Kind::CorruptRecord, place),
             Error::Image { place, .. } => at(Kind::Image, place),
             Error::Timeout { .. } => failure(Kind::Timeout),
             Error::Interrupted => failure(Kind::Closed),
@@ -269,12 +250,12 @@ impl From<&forebay_staging::checkpoint::Error> for Failure {
         match error {
             Error::Option { .. } => failure(Kind::Option),
             Error::Missing { place, .. } => {
-                failure(Kind::CheckpointMissing).text("location", place)
+                failure(Kind::MissingCheckpoint).text("location", place)
             }
-            Error::Corrupt { place, file, .. } => failure(Kind::CheckpointCorrupt)
+            Error::Corrupt { place, file, .. } => failure(Kind::CorruptCheckpoint)
                 .text("location", place)
                 .text("file", file),
-            Error::Manifest { place, .. } => failure(Kind::CheckpointCorrupt).text("file", place),
+            Error::Manifest { place, .. } => failure(Kind::CorruptCheckpoint).text("file", place),
             Error::Exists { place } => failure(Kind::CheckpointExists).text("location", place),
             Error::Abandoned { place, .. } => failure(Kind::Checkpoint).text("location", place),
             Error::Cancelled { .. } => failure(Kind::Closed),
@@ -299,7 +280,7 @@ fn client_kind(error: &forebay_client::Error) -> Kind {
             RemoteKind::NotFound => Kind::Missing,
             RemoteKind::Invalid => Kind::Option,
             RemoteKind::Mismatch => Kind::Mismatch,
-            RemoteKind::Data => Kind::Corrupt,
+            RemoteKind::Data => Kind::CorruptRecord,
             RemoteKind::Image => Kind::Image,
             RemoteKind::Unauthorized => Kind::Auth,
             _ => Kind::Server,

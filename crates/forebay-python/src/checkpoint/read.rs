@@ -42,7 +42,7 @@ impl PyCheckpoint {
                 "{} has no file {name:?} of rank {rank}",
                 self.checkpoint.location()
             );
-            Failure::new(Kind::CheckpointMissing, message)
+            Failure::new(Kind::MissingCheckpoint, message)
         })
     }
 

@@ -335,13 +335,13 @@ impl From<Error> for Failure {
                     None => failure,
                 }
             }
-            Error::Unfinished { path } => failure(Kind::Exists)
+            Error::Unfinished { path } => failure(Kind::DatasetExists)
                 .hint(Some(
                     "resume=True continues it with the same samples, overwrite=True replaces it"
                         .into(),
                 ))
                 .path(path),
-            Error::Occupied { path } => failure(Kind::Exists)
+            Error::Occupied { path } => failure(Kind::DatasetExists)
                 .hint(Some(
                     "choose another place, or replace it with overwrite=True".into(),
                 ))
