@@ -9,7 +9,7 @@ use forebay_store::Cancel;
 use forebay_wire::wire;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyMapping};
+use pyo3::types::{IntoPyDict, PyDict, PyMapping};
 
 use super::arguments::{Count, Keywords, LoaderArgs};
 use super::docs;
@@ -377,7 +377,8 @@ impl PyLoader {
         all.set_item("images", stats.images)?;
         let fast_share = stats.fast_images as f64 / stats.decoded as f64;
         all.set_item("fast_share", (stats.decoded > 0).then_some(fast_share))?;
-        all.set_item("learned_seek_points", learned(py, stats.learned.as_ref())?)?;
+        let learned = stats.learned.map(|points| learned(py, &points));
+        all.set_item("learned_seek_points", learned.transpose()?)?;
         all.set_item("batches", stats.batches)?;
         all.set_item("bytes_read", stats.bytes_read)?;
         all.set_item("wait_s", waited.as_secs_f64())?;
@@ -393,33 +394,26 @@ impl PyLoader {
         let bottleneck = counters.bottleneck.as_ref();
         all.set_item("bound", bottleneck.map(|found| found.bound.name()))?;
         all.set_item("bottleneck", bottleneck.and_then(Bottleneck::sentence))?;
-        all.set_item("storage", storage(py, &stats, current.opened.records)?)?;
+        let epochs = current.opened.records as f64 / stats.images as f64;
+        let storage = stats.traffic.map(|traffic| storage(py, &traffic, epochs));
+        all.set_item("storage", storage.transpose()?)?;
         all.set_item("failed", stats.failed)?;
         all.set_item("failures", stats.failures)?;
-        let names = [
-            "server",
-            "servers",
-            "reconnects",
-            "handovers",
-            "retries",
-            "longest_gap_s",
-        ];
-        for name in names {
-            all.set_item(name, py.None())?;
-        }
-        if let Some(servers) = handle.servers() {
-            let used = PyDict::new(py);
-            for server in &servers.used {
-                used.set_item(&server.server, server.batches)?;
-            }
-            let [server, batches, reconnects, handovers, retries, gap] = names;
-            all.set_item(server, servers.now)?;
-            all.set_item(batches, used)?;
-            all.set_item(reconnects, servers.stats.reconnects)?;
-            all.set_item(handovers, servers.stats.handovers)?;
-            all.set_item(retries, servers.stats.retries)?;
-            all.set_item(gap, servers.stats.longest_gap.as_secs_f64())?;
-        }
+        let servers = handle.servers();
+        let servers = servers.as_ref();
+        let used = servers.map(|servers| {
+            let used = servers.used.iter();
+            used.map(|used| (&used.server, used.batches))
+                .into_py_dict(py)
+        });
+        let stream = servers.map(|servers| &servers.stats);
+        all.set_item("server", servers.map(|servers| &servers.now))?;
+        all.set_item("servers", used.transpose()?)?;
+        all.set_item("reconnects", stream.map(|stream| stream.reconnects))?;
+        all.set_item("handovers", stream.map(|stream| stream.handovers))?;
+        all.set_item("retries", stream.map(|stream| stream.retries))?;
+        let gap = stream.map(|stream| stream.longest_gap.as_secs_f64());
+        all.set_item("longest_gap_s", gap)?;
         Ok(all)
     }
 
@@ -488,75 +482,56 @@ impl PyLoader {
     }
 }
 
-/// Returns the counters of a store and its cache, for a split of this many records.
+/// Returns the counters of a store and its cache; an epoch takes `epochs` times as much.
 fn storage<'py>(
     py: Python<'py>,
-    stats: &wire::Stats,
-    records: u64,
-) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let Some(traffic) = &stats.traffic else {
-        return Ok(None);
-    };
+    traffic: &wire::Traffic,
+    epochs: f64,
+) -> PyResult<Bound<'py, PyDict>> {
     let storage = PyDict::new(py);
     storage.set_item("fetched_bytes", traffic.fetched_bytes)?;
     storage.set_item("retries", traffic.retries)?;
     storage.set_item("hedges", traffic.hedges)?;
     storage.set_item("requests", traffic.requests)?;
-    storage.set_item(
-        "cost",
-        cost(py, traffic, records as f64 / stats.images as f64)?,
-    )?;
+    let cost = (traffic.prices_as_of > 0).then(|| cost(py, traffic, epochs));
+    storage.set_item("cost", cost.transpose()?)?;
     let cache = PyDict::new(py);
     cache.set_item("hits", traffic.cache_hits)?;
     cache.set_item("misses", traffic.cache_misses)?;
     cache.set_item("hit_bytes", traffic.cache_hit_bytes)?;
     cache.set_item("miss_bytes", traffic.cache_miss_bytes)?;
     storage.set_item("cache", traffic.has_cache.then_some(cache))?;
-    Ok(Some(storage))
+    Ok(storage)
 }
 
-/// Returns the estimated price of requests and transfers in dollars; an epoch costs `epochs` times as much.
+/// Returns the estimated price of requests and transfers in dollars.
 fn cost<'py>(
     py: Python<'py>,
     traffic: &wire::Traffic,
     epochs: f64,
-) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let wire::Traffic {
-        region_nanodollars,
-        internet_nanodollars,
-        prices_as_of: date,
-        ..
-    } = *traffic;
-    if date == 0 {
-        return Ok(None);
-    }
+) -> PyResult<Bound<'py, PyDict>> {
     let cost = PyDict::new(py);
     for (to, nano) in [
-        ("in_region", region_nanodollars),
-        ("over_internet", internet_nanodollars),
+        ("in_region", traffic.region_nanodollars),
+        ("over_internet", traffic.internet_nanodollars),
     ] {
         let dollars = nano as f64 / 1e9;
         cost.set_item(to, dollars)?;
         let of_epoch = epochs.is_finite().then_some(dollars * epochs);
         cost.set_item(format!("epoch_{to}"), of_epoch)?;
     }
+    let date = traffic.prices_as_of;
     let (year, month, day) = (date / 10_000, date / 100 % 100, date % 100);
     let prices = format!("estimated from list prices as of {year:04}-{month:02}-{day:02}");
     cost.set_item("prices", prices)?;
-    Ok(Some(cost))
+    Ok(cost)
 }
 
-fn learned<'py>(
-    py: Python<'py>,
-    learned: Option<&wire::LearnedPoints>,
-) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let Some(learned) = learned else {
-        return Ok(None);
-    };
+fn learned<'py>(py: Python<'py>, learned: &wire::LearnedPoints) -> PyResult<Bound<'py, PyDict>> {
     let counts = PyDict::new(py);
     counts.set_item("samples", learned.samples)?;
     counts.set_item("images", learned.images)?;
     counts.set_item("bytes", learned.bytes)?;
     counts.set_item("full", learned.full)?;
-    Ok(Some(counts))
+    Ok(counts)
 }
