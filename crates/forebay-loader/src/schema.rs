@@ -316,25 +316,23 @@ fn transform(transforms: &Transforms) -> Result<Transform, String> {
 /// Reads one way of mixing a batch, or several with their weights.
 fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
     #[derive(Deserialize)]
-    #[serde(default, deny_unknown_fields)]
-    struct WeightedAlpha {
-        alpha: f64,
+    #[serde(deny_unknown_fields)]
+    struct Weighted {
+        #[serde(default = "one")]
         weight: f64,
-    }
-
-    impl Default for WeightedAlpha {
-        fn default() -> Self {
-            WeightedAlpha {
-                alpha: 1.0,
-                weight: 1.0,
-            }
-        }
     }
 
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Alone {
-        weight: Option<f64>,
+    struct WeightedAlpha {
+        #[serde(default = "one")]
+        alpha: f64,
+        #[serde(default = "one")]
+        weight: f64,
+    }
+
+    fn one() -> f64 {
+        1.0
     }
 
     let choice = |spec: &TransformSpec| -> Result<(Mixing, f64), String> {
@@ -343,9 +341,7 @@ fn batch_transform(transforms: &Transforms) -> Result<BatchTransform, String> {
                 .map(|WeightedAlpha { alpha, weight }| (Mixing::Mixup { alpha }, weight)),
             "CutMix" => params(spec)
                 .map(|WeightedAlpha { alpha, weight }| (Mixing::CutMix { alpha }, weight)),
-            "Nothing" => {
-                params(spec).map(|Alone { weight }| (Mixing::Nothing, weight.unwrap_or(1.0)))
-            }
+            "Nothing" => params(spec).map(|Weighted { weight }| (Mixing::Nothing, weight)),
             other => Err(format!(
                 "unknown {other:?}, expected Mixup, CutMix or Nothing"
             )),

@@ -1,6 +1,6 @@
 //! Takes the options of the loader's schema from Python values, by the kind of each option.
 
-use forebay_image::{BatchTransform, Transform};
+use forebay_image::Transform;
 use forebay_loader::Options;
 use forebay_options::{
     LoaderOption, LoaderOptions, NormalizeSpec, OPTIONS, OptionKind, WeightsSpec, shown,
@@ -60,7 +60,9 @@ fn put(
             return Ok(());
         }
         OptionKind::BatchTransform => {
-            options.batch_transform = Some(mixing(steps::batch_transform(given).map_err(wrong)?));
+            let mut mixed = Options::new(1, Transform::KeepEncoded);
+            mixed.batch_transform = Some(steps::batch_transform(given).map_err(wrong)?);
+            options.batch_transform = mixed.to_schema().batch_transform;
             return Ok(());
         }
         OptionKind::Normalize => {
@@ -100,15 +102,6 @@ fn put(
     options
         .set(name, value)
         .map_err(|_| refused(name, found, &expected(option.kind)).into())
-}
-
-fn mixing(transform: BatchTransform) -> forebay_options::Transforms {
-    let mut options = Options::new(1, Transform::KeepEncoded);
-    options.batch_transform = Some(transform);
-    options
-        .to_schema()
-        .batch_transform
-        .unwrap_or_else(|| unreachable!("it was just given"))
 }
 
 /// Reads `(mean, std)`, or an object with these attributes.
