@@ -116,144 +116,99 @@ pub(super) fn numbers(given: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     }
 }
 
-/// Record numbers.
-pub(crate) struct Indices(pub(super) Vec<u64>);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Indices {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        const EXPECTED: &str = "numbers of records, from 0";
-        let out_of_range = || {
-            let found = "a list with a number below 0, or above 2^64";
-            PyErr::from(refused("indices", found, EXPECTED))
-        };
-        if let Some(bytes) = array(&given, "u", "<u8")? {
-            let numbers = bytes
-                .as_chunks()
-                .0
-                .iter()
-                .map(|&eight| u64::from_le_bytes(eight));
-            return Ok(Indices(numbers.collect()));
+/// Reads numbers of records.
+pub(super) fn indices(given: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
+    const EXPECTED: &str = "numbers of records, from 0";
+    let out_of_range = || {
+        let found = "a list with a number below 0, or above 2^64";
+        PyErr::from(refused("indices", found, EXPECTED))
+    };
+    if let Some(bytes) = array(given, "u", "<u8")? {
+        let numbers = bytes.as_chunks().0.iter();
+        return Ok(numbers.map(|&eight| u64::from_le_bytes(eight)).collect());
+    }
+    if let Some(bytes) = array(given, "i", "<i8")? {
+        let numbers = bytes.as_chunks().0.iter();
+        let numbers = numbers.map(|&eight| u64::try_from(i64::from_le_bytes(eight)));
+        return numbers
+            .collect::<Result<_, _>>()
+            .map_err(|_| out_of_range());
+    }
+    let list = listed(given)?;
+    let first = list.get_item(0);
+    if first.is_ok_and(|first| first.is_instance_of::<PyBool>()) {
+        let expected = "numbers of records, from 0, and no mask: see numpy.flatnonzero";
+        return Err(unexpected(given, expected));
+    }
+    list.extract().map_err(|error: PyErr| {
+        if error.is_instance_of::<PyOverflowError>(given.py()) {
+            return out_of_range();
         }
-        if let Some(bytes) = array(&given, "i", "<i8")? {
-            let numbers = bytes
-                .as_chunks()
-                .0
-                .iter()
-                .map(|&eight| i64::from_le_bytes(eight));
-            let numbers: Result<Vec<u64>, _> = numbers.map(u64::try_from).collect();
-            return numbers.map(Indices).map_err(|_| out_of_range());
+        unexpected(given, EXPECTED)
+    })
+}
+
+/// Reads the selected classes.
+pub(super) fn classes(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    let list = listed(given)?;
+    let classes: PyResult<Vec<Class>> = list.extract();
+    let classes = classes.map_err(|error| {
+        // The error of an element already names the expected type.
+        match list.is_instance_of::<PyList>() {
+            true => error,
+            false => unexpected(given, "a list of classes, by their names or labels"),
         }
-        let list = listed(&given)?;
-        if list
-            .get_item(0)
-            .is_ok_and(|first| first.is_instance_of::<PyBool>())
+    })?;
+    let one = |class| match class {
+        Class::Name(name) => Value::from(name),
+        Class::Label(label) => Value::from(label),
+    };
+    Ok(classes.into_iter().map(one).collect())
+}
+
+/// Reads the name of a choice. A type of numpy, torch, JAX or TensorFlow stands for its name.
+pub(super) fn choice(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(name) = given.extract() {
+        return Ok(name);
+    }
+    for attribute in ["name", "__name__"] {
+        if let Some(name) = given.getattr_opt(attribute)?
+            && let Ok(name) = name.extract()
         {
-            let expected = "numbers of records, from 0, and no mask: see numpy.flatnonzero";
-            return Err(unexpected(&given, expected));
+            return Ok(name);
         }
-        list.extract().map(Indices).map_err(|error| {
-            if error.is_instance_of::<PyOverflowError>(given.py()) {
-                return out_of_range();
-            }
-            unexpected(&given, EXPECTED)
-        })
+    }
+    // Types of torch have no attribute with their name.
+    let text = given.str()?.to_string();
+    match text.strip_prefix("torch.") {
+        Some(name) => Ok(name.to_owned()),
+        None => Err(unexpected(given, "a name")),
     }
 }
 
-/// The selected classes.
-pub(crate) struct Classes(Vec<Class>);
-
-impl From<Classes> for Value {
-    fn from(classes: Classes) -> Value {
-        let one = |class| match class {
-            Class::Name(name) => Value::from(name),
-            Class::Label(label) => Value::from(label),
-        };
-        classes.0.into_iter().map(one).collect()
+/// Reads `shuffle`: a bool, or the name of a method.
+pub(super) fn shuffle(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(whether) = given.extract::<bool>() {
+        return Ok(whether.into());
     }
+    given.extract::<String>().map(Value::from).map_err(|_| {
+        let names: Vec<String> = Shuffle::names().map(|name| format!("'{name}'")).collect();
+        let expected = format!("True, False or one of {}", names.join(", "));
+        unexpected(given, &expected)
+    })
 }
 
-impl<'a, 'py> FromPyObject<'a, 'py> for Classes {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let list = listed(&given)?;
-        list.extract().map(Classes).map_err(|error| {
-            // The error of an element already names the expected type.
-            match list.is_instance_of::<PyList>() {
-                true => error,
-                false => unexpected(&given, "a list of classes, by their names or labels"),
-            }
-        })
+/// Reads `label_base`: a number or a word.
+pub(super) fn label_base(given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(text) = given.extract::<String>() {
+        return Ok(text.into());
     }
-}
-
-/// The name of a choice. A type of numpy, torch, JAX or TensorFlow stands for its name.
-pub(crate) struct ChoiceName(pub(super) String);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for ChoiceName {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(name) = given.extract() {
-            return Ok(ChoiceName(name));
-        }
-        for attribute in ["name", "__name__"] {
-            if let Some(name) = given.getattr_opt(attribute)?
-                && let Ok(name) = name.extract()
-            {
-                return Ok(ChoiceName(name));
-            }
-        }
-        // Types of torch have no attribute with their name.
-        let text = given.str()?.to_string();
-        match text.strip_prefix("torch.") {
-            Some(name) => Ok(ChoiceName(name.to_owned())),
-            None => Err(unexpected(&given, "a name")),
-        }
-    }
-}
-
-/// `shuffle`: a bool, or the name of a method.
-pub(crate) struct ShuffleName(pub(super) Value);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for ShuffleName {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(whether) = given.extract::<bool>() {
-            return Ok(ShuffleName(whether.into()));
-        }
-        let name = given.extract::<String>();
-        name.map(|name| ShuffleName(name.into())).map_err(|_| {
-            let names: Vec<String> = Shuffle::names().map(|name| format!("'{name}'")).collect();
-            unexpected(
-                &given,
-                &format!("True, False or one of {}", names.join(", ")),
-            )
-        })
-    }
-}
-
-/// `label_base`: a number or a word.
-pub(crate) struct Base(pub(super) Value);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Base {
-    type Error = PyErr;
-
-    fn extract(given: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        if let Ok(text) = given.extract::<String>() {
-            return Ok(Base(text.into()));
-        }
-        let number = given.extract::<i64>().ok();
-        match number.filter(|_| !given.is_instance_of::<PyBool>()) {
-            Some(number) => Ok(Base(number.into())),
-            None => {
-                let found = given.repr()?.to_string();
-                Err(refused("label_base", found, "0, 1 or 'stored'").into())
-            }
+    let number = given.extract::<i64>().ok();
+    match number.filter(|_| !given.is_instance_of::<PyBool>()) {
+        Some(number) => Ok(number.into()),
+        None => {
+            let found = given.repr()?.to_string();
+            Err(refused("label_base", found, "0, 1 or 'stored'").into())
         }
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
 
-use super::given::{Base, Bytes, ChoiceName, Class, Classes, Count, Indices, ShuffleName, numbers};
+use super::given::{self, Bytes, Class, Count, numbers};
 use super::keywords::{Keywords, named};
 use super::refused;
 use crate::batch::NAMES;
@@ -44,7 +44,7 @@ fn put(
     let value = match option.kind {
         // These are not converted through JSON: lists may be long, and transforms are objects.
         OptionKind::Indices => {
-            options.indices = Some(given.extract::<Indices>().map_err(wrong)?.0);
+            options.indices = Some(given::indices(given).map_err(wrong)?);
             return Ok(());
         }
         OptionKind::Weights => {
@@ -76,11 +76,11 @@ fn put(
             Value::from(flag.map_err(|_| wrong(unexpected(given, "True or False")))?)
         }
         OptionKind::Choice(names) => {
-            let name = given.extract::<ChoiceName>().map_err(wrong)?.0;
+            let name = given::choice(given).map_err(wrong)?;
             let known = names.iter().find(|known| known.eq_ignore_ascii_case(&name));
             known.map_or_else(|| Value::from(name), |&known| Value::from(known))
         }
-        OptionKind::Classes => given.extract::<Classes>().map_err(wrong)?.into(),
+        OptionKind::Classes => given::classes(given).map_err(wrong)?,
         OptionKind::Columns => {
             let names = given.extract::<Vec<String>>();
             let names =
@@ -91,8 +91,8 @@ fn put(
             }
             names.into()
         }
-        OptionKind::Base => given.extract::<Base>().map_err(wrong)?.0,
-        OptionKind::Shuffle => given.extract::<ShuffleName>().map_err(wrong)?.0,
+        OptionKind::Base => given::label_base(given).map_err(wrong)?,
+        OptionKind::Shuffle => given::shuffle(given).map_err(wrong)?,
         _ => {
             let text = given.extract::<String>();
             Value::from(text.map_err(|_| wrong(unexpected(given, "a str")))?)
