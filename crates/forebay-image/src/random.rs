@@ -39,8 +39,8 @@ pub struct SampleSeed {
 }
 
 /// A kind of random decision. The number is part of the contract: kinds are numbered from 1, and no
-/// number is ever reused. Ops define theirs in their files; a test of `ops` checks that they are
-/// unique.
+/// number is ever reused. Those of ops on pixels are in the table of `ops`, where a test checks that
+/// they are unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Purpose(pub(crate) u64);
 

@@ -3,14 +3,12 @@
 use super::augment::Operation::{self, *};
 use super::augment::{FILL, INTERPOLATION, Space};
 use super::parameters::{self, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(12);
 
 /// Number of bins of magnitudes.
 const BINS: u32 = 10;
@@ -78,10 +76,6 @@ impl Definition for AutoAugment {
 
     fn check(&self) -> Result<()> {
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::bounds::check_size;
 use super::parameters::{self, Parameter, ParameterKind, Size};
-use super::{Definition, Frame, Geometry, Op, Part};
+use super::{Definition, Frame, Geometry, Op};
 use crate::error::Result;
 use crate::geometry::Tracking;
 use crate::random::SampleSeed;
@@ -31,10 +31,6 @@ impl Definition for CenterCrop {
 
     fn check(&self) -> Result<()> {
         check_size(self.size)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Geometry(self)
     }
 }
 

@@ -2,14 +2,12 @@
 
 use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(4);
 
 /// Changes brightness, contrast, saturation and hue, in random order, each by a random factor.
 ///
@@ -66,10 +64,6 @@ impl Definition for ColorJitter {
             }
         }
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -134,7 +134,7 @@ impl Compose {
                         last.name()
                     )));
                 }
-                self.normalize = Some(normalize);
+                self.normalize = Some(*normalize);
             }
             Part::Sample(_) => self.last = Some(op),
         }

@@ -2,15 +2,13 @@
 
 use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::{Result, invalid};
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-
-const PURPOSE: Purpose = Purpose(11);
 
 /// Maximum kernel size. Larger ones have no use, and a spec from an unauthenticated client must not cause hours of work.
 const MAX_KERNEL: u32 = 255;
@@ -64,10 +62,6 @@ impl Definition for GaussianBlur {
             )));
         }
         check_range("sigma of GaussianBlur", self.sigma, (1e-3, 1e3))
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -1,15 +1,12 @@
 //! Conversion to gray.
 
 use super::parameters::Parameter;
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-/// Shared with `RandomGrayscale`: a list numbers the draws of both ops as one kind.
-pub(super) const PURPOSE: Purpose = Purpose(5);
 
 /// Makes the image gray: luma in all three channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -28,10 +25,6 @@ impl Definition for Grayscale {
 
     fn check(&self) -> Result<()> {
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

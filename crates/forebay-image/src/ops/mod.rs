@@ -1,7 +1,8 @@
 //! Ops are the transforms that a list can contain. Each op has a file and a line in the table below.
 //!
 //! The file of an op contains its parameters (`Definition`: names, types, defaults, bounds, JSON
-//! form), the number that identifies its random draws (`Purpose`), and its implementation (`Part`).
+//! form) and its implementation (a trait of `Part`); the table has the kind of the implementation
+//! and the number that identifies random draws (`Purpose`).
 //! All other code (the wire, the command line, the Python package) knows ops by name and
 //! parameters: [`parse`], [`Op::name`], [`Op::params`], [`schemas`].
 //!
@@ -89,9 +90,6 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
 
     /// Checks the bounds of the parameters.
     fn check(&self) -> Result<()>;
-
-    /// The implementation.
-    fn part(&self) -> Part<'_>;
 }
 
 /// The implementation of an op. Variants are in the order in which a list contains them.
@@ -101,7 +99,7 @@ pub(crate) enum Part<'a> {
     /// Changes the resized image, with its own random numbers.
     Pixels(Purpose, &'a dyn Pixels),
     /// Normalizes the values.
-    Normalize(Normalize),
+    Normalize(&'a Normalize),
     /// Changes the finished sample.
     Sample(&'a dyn Sample),
 }
@@ -166,7 +164,7 @@ pub(crate) trait Sample {
 
 /// Declares [`Op`] and the dispatch by name.
 macro_rules! table {
-    ($($op:ident,)*) => {
+    ($($op:ident => $kind:ident $(($purpose:expr))?,)*) => {
         /// One transform of a list.
         #[derive(Debug, Clone, Copy, PartialEq)]
         #[non_exhaustive]
@@ -214,7 +212,7 @@ macro_rules! table {
 
             pub(crate) fn part(&self) -> Part<'_> {
                 match self {
-                    $(Self::$op(op) => op.part(),)*
+                    $(Self::$op(op) => Part::$kind($($purpose,)? op),)*
                 }
             }
         }
@@ -262,24 +260,25 @@ macro_rules! table {
 }
 
 table! {
-    RandomResizedCrop,
-    Resize,
-    CenterCrop,
-    RandomHorizontalFlip,
-    RandomVerticalFlip,
-    ColorJitter,
-    Grayscale,
-    RandomGrayscale,
-    RandAugment,
-    TrivialAugmentWide,
-    AutoAugment,
-    GaussianBlur,
-    RandomRotation,
-    RandomAffine,
-    RandomPhotometricDistort,
-    RandomIoUCrop,
-    Normalize,
-    RandomErasing,
+    RandomResizedCrop => Geometry,
+    Resize => Geometry,
+    CenterCrop => Geometry,
+    RandomHorizontalFlip => Pixels(Purpose::FLIP),
+    RandomVerticalFlip => Pixels(Purpose(3)),
+    ColorJitter => Pixels(Purpose(4)),
+    // Shares its number with RandomGrayscale: a list numbers the draws of both ops as one kind.
+    Grayscale => Pixels(Purpose(5)),
+    RandomGrayscale => Pixels(Purpose(5)),
+    RandAugment => Pixels(Purpose(6)),
+    TrivialAugmentWide => Pixels(Purpose(7)),
+    AutoAugment => Pixels(Purpose(12)),
+    GaussianBlur => Pixels(Purpose(11)),
+    RandomRotation => Pixels(Purpose(13)),
+    RandomAffine => Pixels(Purpose(14)),
+    RandomPhotometricDistort => Pixels(Purpose(16)),
+    RandomIoUCrop => Geometry,
+    Normalize => Normalize,
+    RandomErasing => Sample,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Normalization as an op; `Output` does the arithmetic.
 
+use super::Definition;
 use super::parameters::{Parameter, ParameterKind};
-use super::{Definition, Part};
 use crate::error::Result;
 use crate::output::{Dtype, Normalize, Output};
 
@@ -34,9 +34,5 @@ impl Definition for Normalize {
             ..Output::default()
         };
         output.validate()
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Normalize(*self)
     }
 }

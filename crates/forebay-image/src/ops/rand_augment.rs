@@ -2,14 +2,12 @@
 
 use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
 use super::parameters::{self, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::{Result, invalid};
 use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(6);
 
 /// Maximum number of operations. Higher values have no use, and a spec from an unauthenticated
 /// client must not cause hours of work.
@@ -87,10 +85,6 @@ impl Definition for RandAugment {
             )));
         }
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -4,15 +4,13 @@ use super::augment::{FILL, INTERPOLATION};
 use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind, ShearBounds};
 use super::random_rotation::MAX_DEGREES;
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::{AffineMap, SpatialStep};
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
-use crate::random::{Draws, Purpose, sin_cos};
+use crate::random::{Draws, sin_cos};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-const PURPOSE: Purpose = Purpose(14);
 
 /// Rotates, translates, scales and shears about the center of the image, each by a random amount. The size is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -89,10 +87,6 @@ impl Definition for RandomAffine {
             check_range("shear of RandomAffine", (y, y1), (-89.0, 89.0))?;
         }
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::bounds::check_range;
 use super::parameters::{Bounds, Parameter, ParameterKind};
-use super::{Definition, Part, Sample, check_probability};
+use super::{Definition, Sample, check_probability};
 use crate::error::{Result, invalid};
 use crate::output::{Dtype, Layout, Output, encoded};
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
@@ -217,10 +217,6 @@ impl Definition for RandomErasing {
             ))),
             _ => Ok(()),
         }
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Sample(self)
     }
 }
 

@@ -1,8 +1,7 @@
 //! Conversion to gray, in some of the samples.
 
-use super::grayscale::PURPOSE;
 use super::parameters::{Parameter, ParameterKind};
-use super::{Definition, Part, Pixels, check_probability};
+use super::{Definition, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
@@ -35,10 +34,6 @@ impl Definition for RandomGrayscale {
 
     fn check(&self) -> Result<()> {
         check_probability("p of RandomGrayscale", self.p)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

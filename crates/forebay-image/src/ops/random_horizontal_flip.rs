@@ -1,14 +1,12 @@
 //! Horizontal flip, in some of the samples.
 
 use super::parameters::{Parameter, ParameterKind};
-use super::{Definition, Part, Pixels, check_probability};
+use super::{Definition, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose::FLIP;
 
 /// Flips left to right, with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -36,10 +34,6 @@ impl Definition for RandomHorizontalFlip {
 
     fn check(&self) -> Result<()> {
         check_probability("p of RandomHorizontalFlip", self.p)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::bounds::check_range;
 use super::parameters::{Parameter, ParameterKind, Size};
-use super::{Definition, Frame, Geometry, Part};
+use super::{Definition, Frame, Geometry};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
 use crate::random::{Draws, Purpose, SampleSeed};
@@ -165,10 +165,6 @@ impl Definition for RandomIoUCrop {
             )));
         }
         Ok(())
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Geometry(self)
     }
 }
 

@@ -2,14 +2,12 @@
 
 use super::bounds::check_range;
 use super::parameters::{Bounds, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels, check_probability};
+use super::{Definition, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(16);
 
 /// Changes brightness, contrast, saturation, hue and the order of channels, each with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -77,10 +75,6 @@ impl Definition for RandomPhotometricDistort {
             )?;
         }
         check_probability("p of RandomPhotometricDistort", self.p)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

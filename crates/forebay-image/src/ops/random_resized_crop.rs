@@ -2,7 +2,7 @@
 
 use super::bounds::check_size;
 use super::parameters::{self, Bounds, Parameter, ParameterKind, Size};
-use super::{Definition, Frame, Geometry, Part};
+use super::{Definition, Frame, Geometry};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
 use crate::random::{Draws, Purpose, SampleSeed, exp, ln};
@@ -64,10 +64,6 @@ impl Definition for RandomResizedCrop {
     fn check(&self) -> Result<()> {
         check_size(self.size)?;
         check_crop(self.scale, self.ratio)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Geometry(self)
     }
 }
 

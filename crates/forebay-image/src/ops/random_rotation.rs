@@ -3,15 +3,13 @@
 use super::augment::{FILL, INTERPOLATION};
 use super::bounds::check_range;
 use super::parameters::{self, Bounds, Parameter, ParameterKind};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-
-const PURPOSE: Purpose = Purpose(13);
 
 /// Maximum absolute angle, in degrees; more turns have no use.
 pub(super) const MAX_DEGREES: f64 = 3600.0;
@@ -53,10 +51,6 @@ impl Definition for RandomRotation {
     fn check(&self) -> Result<()> {
         let limits = (-MAX_DEGREES, MAX_DEGREES);
         check_range("degrees of RandomRotation", self.degrees, limits)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

@@ -1,14 +1,12 @@
 //! Vertical flip, in some of the samples.
 
 use super::parameters::{Parameter, ParameterKind};
-use super::{Definition, Part, Pixels, check_probability};
+use super::{Definition, Pixels, check_probability};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(3);
 
 /// Flips top to bottom, with probability `p`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -35,10 +33,6 @@ impl Definition for RandomVerticalFlip {
 
     fn check(&self) -> Result<()> {
         check_probability("p of RandomVerticalFlip", self.p)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 

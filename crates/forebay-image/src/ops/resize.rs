@@ -2,7 +2,7 @@
 
 use super::bounds::check_size;
 use super::parameters::{Parameter, ParameterKind, Size};
-use super::{Definition, Frame, Geometry, Op, Part, check_side};
+use super::{Definition, Frame, Geometry, Op, check_side};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
 use crate::random::SampleSeed;
@@ -64,10 +64,6 @@ impl Definition for Resize {
             ResizeTo::Short(side) => check_side("size", side),
             ResizeTo::Exact(size) => check_size(size),
         }
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Geometry(self)
     }
 }
 

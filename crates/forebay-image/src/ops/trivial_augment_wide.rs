@@ -2,14 +2,12 @@
 
 use super::augment::{BINS, FILL, INTERPOLATION, Operation, Space, check_bins};
 use super::parameters::{self, Parameter};
-use super::{Definition, Part, Pixels};
+use super::{Definition, Pixels};
 use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
-use crate::random::{Draws, Purpose};
+use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-
-const PURPOSE: Purpose = Purpose(7);
 
 /// One operation drawn from fourteen, with a random magnitude from a wide range.
 ///
@@ -49,10 +47,6 @@ impl Definition for TrivialAugmentWide {
 
     fn check(&self) -> Result<()> {
         check_bins("TrivialAugmentWide", self.num_magnitude_bins)
-    }
-
-    fn part(&self) -> Part<'_> {
-        Part::Pixels(PURPOSE, self)
     }
 }
 
