@@ -4,7 +4,6 @@ use super::augment::Operation::{self, *};
 use super::augment::{FILL, INTERPOLATION, Space};
 use super::parameters::{self, Parameter, ParameterKind};
 use super::{Definition, Pixels};
-use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::Draws;
@@ -69,14 +68,6 @@ impl Definition for AutoAugment {
         INTERPOLATION,
         FILL,
     ];
-
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl Pixels for AutoAugment {

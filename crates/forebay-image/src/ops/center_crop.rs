@@ -27,7 +27,8 @@ impl Definition for CenterCrop {
         "size",
         ParameterKind::Size,
         "Height and width in pixels; one number is both.",
-    )];
+    )
+    .required()];
 
     fn check(&self) -> Result<()> {
         check_size(self.size)

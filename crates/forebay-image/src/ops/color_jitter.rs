@@ -48,10 +48,6 @@ impl Definition for ColorJitter {
         ),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         for (name, bounds, limits) in [
             ("brightness of ColorJitter", self.brightness, (0.0, 1e6)),

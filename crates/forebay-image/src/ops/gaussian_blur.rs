@@ -8,7 +8,6 @@ use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
 use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 /// Maximum kernel size. Larger ones have no use, and a spec from an unauthenticated client must not cause hours of work.
 const MAX_KERNEL: u32 = 255;
@@ -42,13 +41,13 @@ impl Definition for GaussianBlur {
             "kernel_size",
             ParameterKind::IntegerOrPair,
             "Width and height of the kernel, odd; one number is both.",
-        ),
+        )
+        .required(),
         Parameter::new(
             "sigma",
             ParameterKind::NumberOrRange,
             "Bounds of the standard deviation in pixels; one number is both.",
-        )
-        .with_default(|| json!(default_sigma())),
+        ),
     ];
 
     fn check(&self) -> Result<()> {

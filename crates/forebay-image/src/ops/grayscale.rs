@@ -2,7 +2,6 @@
 
 use super::parameters::Parameter;
 use super::{Definition, Pixels};
-use crate::error::Result;
 use crate::geometry::SpatialStep;
 use crate::pixels::PixelBuffer;
 use crate::random::Draws;
@@ -18,14 +17,6 @@ impl Definition for Grayscale {
     const DETAILS: &'static str = "All three channels hold the luma of PIL's conversion to \"L\".";
     const IS_RANDOM: bool = false;
     const PARAMETERS: &'static [Parameter] = &[];
-
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl Pixels for Grayscale {

@@ -83,13 +83,10 @@ pub(crate) trait Definition: Serialize + DeserializeOwned {
     /// Whether the result for an image differs from epoch to epoch.
     const IS_RANDOM: bool = true;
 
-    /// Returns the op with default parameters; `None` if a parameter is required.
-    fn defaults() -> Option<Self> {
-        None
-    }
-
     /// Checks the bounds of the parameters.
-    fn check(&self) -> Result<()>;
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The implementation of an op. Variants are in the order in which a list contains them.

@@ -23,10 +23,6 @@ impl Definition for Normalize {
         ),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         let output = Output {
             dtype: Dtype::Float32,

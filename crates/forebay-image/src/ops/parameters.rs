@@ -24,8 +24,7 @@ pub struct Parameter {
     pub kind: ParameterKind,
     /// A sentence for users.
     pub doc: &'static str,
-    /// Default value, in an op that also has required parameters.
-    default: Option<fn() -> Value>,
+    required: bool,
 }
 
 impl Parameter {
@@ -34,14 +33,14 @@ impl Parameter {
             name,
             kind,
             doc,
-            default: None,
+            required: false,
         }
     }
 
-    /// Adds a default to a parameter of an op that also has required parameters.
-    pub(super) const fn with_default(self, default: fn() -> Value) -> Self {
+    /// Returns the parameter without a default.
+    pub(super) const fn required(self) -> Self {
         Self {
-            default: Some(default),
+            required: true,
             ..self
         }
     }
@@ -116,17 +115,17 @@ pub struct ParameterSchema {
 
 impl OpSchema {
     pub(super) fn of<T: Definition>(name: &'static str) -> Self {
-        let defaults = T::defaults().map(|op| to_json(&op));
-        let parameters = T::PARAMETERS.iter().map(|parameter| {
-            let of_op = || defaults.as_ref().map(|all| all[parameter.name].clone());
-            let default = parameter.default.map(|default| default()).or_else(of_op);
-            ParameterSchema {
-                name: parameter.name,
-                kind: parameter.kind,
-                required: default.is_none(),
-                default,
-                doc: parameter.doc,
-            }
+        // serde knows the defaults; 1 is a valid value of each required parameter.
+        let required = T::PARAMETERS.iter().filter(|parameter| parameter.required);
+        let given = required.map(|parameter| (parameter.name.to_owned(), Value::from(1)));
+        let op: T = from_json(name, given.collect()).expect("only optional parameters are omitted");
+        let values = to_json(&op);
+        let parameters = T::PARAMETERS.iter().map(|parameter| ParameterSchema {
+            name: parameter.name,
+            kind: parameter.kind,
+            required: parameter.required,
+            default: (!parameter.required).then(|| values[parameter.name].clone()),
+            doc: parameter.doc,
         });
         Self {
             name,

@@ -65,10 +65,6 @@ impl Definition for RandAugment {
         FILL,
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_bins("RandAugment", self.num_magnitude_bins)?;
         if self.num_ops > MAX_OPERATIONS {

@@ -10,7 +10,6 @@ use crate::geometry::{AffineMap, SpatialStep};
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::{Draws, sin_cos};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 /// Rotates, translates, scales and shears about the center of the image, each by a random amount. The size is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -44,32 +43,26 @@ impl Definition for RandomAffine {
             "degrees",
             ParameterKind::NumberOrRange,
             "Bounds of the angle in degrees, clockwise; a number `x` is `(-x, x)`.",
-        ),
+        )
+        .required(),
         Parameter::new(
             "translate",
             ParameterKind::OptionalPair,
             "Largest translation, relative to the width and to the height, 0 to 1.",
-        )
-        .with_default(|| Value::Null),
+        ),
         Parameter::new(
             "scale",
             ParameterKind::OptionalPair,
             "Bounds of the factor of scale.",
-        )
-        .with_default(|| Value::Null),
+        ),
         Parameter::new(
             "shear",
             ParameterKind::Shear,
             "Bounds of the angle of horizontal shear in degrees, and of vertical shear if there are four; a number `x` is `(-x, x)`.",
-        )
-        .with_default(|| Value::Null),
-        INTERPOLATION.with_default(|| json!(Interpolation::default())),
-        FILL.with_default(|| json!([0, 0, 0])),
+        ),
+        INTERPOLATION,
+        FILL,
     ];
-
-    fn defaults() -> Option<Self> {
-        None
-    }
 
     fn check(&self) -> Result<()> {
         let limits = (-MAX_DEGREES, MAX_DEGREES);

@@ -199,10 +199,6 @@ impl Definition for RandomErasing {
         ),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_probability("p of RandomErasing", self.p)?;
         check_range(

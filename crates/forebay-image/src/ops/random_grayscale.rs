@@ -28,10 +28,6 @@ impl Definition for RandomGrayscale {
     const PARAMETERS: &'static [Parameter] =
         &[Parameter::new("p", ParameterKind::Number, "Probability.")];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_probability("p of RandomGrayscale", self.p)
     }

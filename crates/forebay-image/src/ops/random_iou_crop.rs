@@ -139,10 +139,6 @@ impl Definition for RandomIoUCrop {
         ),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         let scale = (self.min_scale, self.max_scale);
         check_range("scale of RandomIoUCrop", scale, (1e-3, 1.0))?;

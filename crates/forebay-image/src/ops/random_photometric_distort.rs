@@ -57,10 +57,6 @@ impl Definition for RandomPhotometricDistort {
         Parameter::new("p", ParameterKind::Number, "Probability of each change."),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         for (name, bounds, limits) in [
             ("brightness", self.brightness, (0.0, 1e6)),

@@ -57,10 +57,6 @@ impl Definition for RandomResizedCrop {
         ),
     ];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_size(self.size)?;
         check_crop(self.scale, self.ratio)

@@ -9,7 +9,6 @@ use crate::geometry::SpatialStep;
 use crate::pixels::{AffineParams, Interpolation, PixelBuffer};
 use crate::random::Draws;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 /// Maximum absolute angle, in degrees; more turns have no use.
 pub(super) const MAX_DEGREES: f64 = 3600.0;
@@ -39,14 +38,11 @@ impl Definition for RandomRotation {
             "degrees",
             ParameterKind::NumberOrRange,
             "Bounds of the angle in degrees, counter-clockwise; a number `x` is `(-x, x)`.",
-        ),
-        INTERPOLATION.with_default(|| json!(Interpolation::default())),
-        FILL.with_default(|| json!([0, 0, 0])),
+        )
+        .required(),
+        INTERPOLATION,
+        FILL,
     ];
-
-    fn defaults() -> Option<Self> {
-        None
-    }
 
     fn check(&self) -> Result<()> {
         let limits = (-MAX_DEGREES, MAX_DEGREES);

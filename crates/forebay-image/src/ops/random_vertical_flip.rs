@@ -27,10 +27,6 @@ impl Definition for RandomVerticalFlip {
     const PARAMETERS: &'static [Parameter] =
         &[Parameter::new("p", ParameterKind::Number, "Probability.")];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_probability("p of RandomVerticalFlip", self.p)
     }

@@ -57,7 +57,8 @@ impl Definition for Resize {
         "size",
         ParameterKind::SideOrSize,
         "The short side in pixels, where `CenterCrop` has to come next; or height and width.",
-    )];
+    )
+    .required()];
 
     fn check(&self) -> Result<()> {
         match self.size {

@@ -41,10 +41,6 @@ impl Definition for TrivialAugmentWide {
     const DETAILS: &'static str = "torchvision's set of operations, magnitudes and distribution; each operation bit for bit as on PIL images there.";
     const PARAMETERS: &'static [Parameter] = &[BINS, INTERPOLATION, FILL];
 
-    fn defaults() -> Option<Self> {
-        Some(Self::default())
-    }
-
     fn check(&self) -> Result<()> {
         check_bins("TrivialAugmentWide", self.num_magnitude_bins)
     }
