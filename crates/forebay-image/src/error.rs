@@ -1,7 +1,7 @@
 //! Errors about an image. They name expected and found values; the caller adds file and record.
 
 use crate::file_format::Format;
-use forebay_jpeg::Error;
+use forebay_jpeg::Error as DecodeError;
 
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, ImageError>;
@@ -16,51 +16,9 @@ pub enum ImageError {
         /// The first bytes in hexadecimal.
         start: String,
     },
-    /// The bytes end before the header does. A prefix of a file is too short: read more and probe
-    /// again. A whole file is truncated.
-    #[error("{format} header is incomplete: at least {needed} bytes are needed, {found} are there")]
-    Incomplete {
-        /// The format the bytes begin with.
-        format: Format,
-        /// Number of bytes, from the start of the file, that the next step needs at least.
-        needed: u64,
-        /// Number of bytes given.
-        found: u64,
-    },
-    /// The image exceeds one of the [`Limits`](crate::Limits); nothing was allocated for it.
-    #[error("image has {found} {what}, the limit is {limit}")]
-    OverLimit {
-        /// The limited quantity, with its unit.
-        what: &'static str,
-        /// The value in the header.
-        found: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// The image data end before the last pixel.
-    #[error("{format} data end early: {what}")]
-    Truncated {
-        /// The format.
-        format: Format,
-        /// The structure being read.
-        what: String,
-    },
-    /// The data contradict the format.
-    #[error("corrupt {format}: {what}")]
-    Corrupt {
-        /// The format.
-        format: Format,
-        /// The fault, with the byte offset where it is known.
-        what: String,
-    },
-    /// A valid variant of the format that is not supported.
-    #[error("unsupported {format}: {what}")]
-    Unsupported {
-        /// The format.
-        format: Format,
-        /// The feature.
-        what: String,
-    },
+    /// The image is damaged, exceeds a limit or is not supported, or the region is outside of it.
+    #[error(transparent)]
+    Image(DecodeError),
     /// A decoder panicked; the panic was caught and the image is refused.
     #[error("the {format} decoder failed on this image: {what}")]
     Decoder {
@@ -76,24 +34,6 @@ pub enum ImageError {
         expected: usize,
         /// Bytes given.
         found: usize,
-    },
-    /// A region that is empty or reaches outside the image.
-    #[error(
-        "region {width}x{height} at ({x}, {y}) is not inside the {image_width}x{image_height} image"
-    )]
-    Region {
-        /// Left column.
-        x: u32,
-        /// Top row.
-        y: u32,
-        /// Columns.
-        width: u32,
-        /// Rows.
-        height: u32,
-        /// Columns of the image.
-        image_width: u32,
-        /// Rows of the image.
-        image_height: u32,
     },
     /// A mask that does not cover its image.
     #[error("mask is {width}x{height}, its image is {image_width}x{image_height}")]
@@ -121,65 +61,37 @@ pub(crate) fn invalid(what: String) -> ImageError {
 }
 
 impl ImageError {
+    /// Returns the error for a header that needs `needed` bytes.
+    pub(crate) fn incomplete(format: Format, needed: u64, bytes: &[u8]) -> Self {
+        Self::Image(DecodeError::Incomplete {
+            format: format.name(),
+            needed,
+            found: bytes.len() as u64,
+        })
+    }
+
     pub(crate) fn corrupt(format: Format, what: impl Into<String>) -> Self {
-        Self::Corrupt {
-            format,
-            what: what.into(),
-        }
+        let (format, what) = (format.name(), what.into());
+        Self::Image(DecodeError::Corrupt { format, what })
     }
 
     pub(crate) fn unsupported(format: Format, what: impl Into<String>) -> Self {
-        Self::Unsupported {
-            format,
-            what: what.into(),
-        }
+        let (format, what) = (format.name(), what.into());
+        Self::Image(DecodeError::Unsupported { format, what })
     }
 
     pub(crate) fn truncated(format: Format, what: impl Into<String>) -> Self {
-        Self::Truncated {
-            format,
-            what: what.into(),
-        }
+        let (format, what) = (format.name(), what.into());
+        Self::Image(DecodeError::Truncated { format, what })
     }
 }
 
-impl From<Error> for ImageError {
-    fn from(error: Error) -> Self {
+impl From<DecodeError> for ImageError {
+    fn from(error: DecodeError) -> Self {
         match error {
-            Error::UnknownEncoding { start } => Self::UnknownFormat { start },
-            Error::Incomplete {
-                encoding,
-                needed,
-                found,
-            } => Self::Incomplete {
-                format: encoding.into(),
-                needed,
-                found,
-            },
-            Error::OverLimit { what, found, limit } => Self::OverLimit { what, found, limit },
-            Error::Truncated { encoding, what } => Self::truncated(encoding.into(), what),
-            Error::Corrupt { encoding, what } => Self::corrupt(encoding.into(), what),
-            Error::Unsupported { encoding, what } => Self::unsupported(encoding.into(), what),
-            Error::Region {
-                x,
-                y,
-                width,
-                height,
-                image_width,
-                image_height,
-            } => Self::Region {
-                x,
-                y,
-                width,
-                height,
-                image_width,
-                image_height,
-            },
-            // The enum may get more variants.
-            other => Self::Decoder {
-                format: Format::Jpeg,
-                what: other.to_string(),
-            },
+            // The message lists all formats of this crate.
+            DecodeError::UnknownEncoding { start } => Self::UnknownFormat { start },
+            other => Self::Image(other),
         }
     }
 }

@@ -46,8 +46,8 @@ pub use decode::{Decoder, check_mask, decode_mask};
 pub use encode::{PngCompression, SampleFormat, Shrink, encode_jpeg, encode_png_samples};
 pub use error::{ImageError, Result};
 pub use forebay_jpeg::{
-    FastCoding, FastEncoder, LearnedPoints, Learning, Limits, Region, RgbImage, SeekDensity,
-    SeekPointBuilder, SeekPoints, build_seek_points,
+    Error as DecodeError, FastCoding, FastEncoder, LearnedPoints, Learning, Limits, Region,
+    RgbImage, SeekDensity, SeekPointBuilder, SeekPoints, build_seek_points,
 };
 pub use format::{
     Color, Ending, Format, Probe, check_structure, ending, probe, sniff, standard_image,

@@ -41,7 +41,7 @@ fn unknown(bytes: &[u8]) -> Error {
     let may_be = |encoding: &Encoding| encoding.signature().starts_with(bytes);
     if let Some(encoding) = [Encoding::Jpeg, Encoding::Fast].into_iter().find(may_be) {
         return Error::Incomplete {
-            encoding,
+            format: encoding.name(),
             needed: encoding.min_header_bytes(),
             found: bytes.len() as u64,
         };

@@ -17,12 +17,10 @@ pub enum Error {
     },
     /// The bytes end before the header does. A prefix of a file is too short: read more and try
     /// again. A whole file is truncated.
-    #[error(
-        "{encoding} header is incomplete: at least {needed} bytes are needed, {found} are there"
-    )]
+    #[error("{format} header is incomplete: at least {needed} bytes are needed, {found} are there")]
     Incomplete {
-        /// The encoding the bytes begin with.
-        encoding: Encoding,
+        /// The name of the format the bytes begin with.
+        format: &'static str,
         /// Number of bytes, from the start of the file, that the next step needs at least.
         needed: u64,
         /// Number of bytes given.
@@ -39,26 +37,26 @@ pub enum Error {
         limit: u64,
     },
     /// The image data end before the last pixel.
-    #[error("{encoding} data end early: {what}")]
+    #[error("{format} data end early: {what}")]
     Truncated {
-        /// The encoding.
-        encoding: Encoding,
+        /// The name of the format.
+        format: &'static str,
         /// The structure being read.
         what: String,
     },
-    /// The data contradict the encoding.
-    #[error("corrupt {encoding}: {what}")]
+    /// The data contradict the format.
+    #[error("corrupt {format}: {what}")]
     Corrupt {
-        /// The encoding.
-        encoding: Encoding,
+        /// The name of the format.
+        format: &'static str,
         /// The fault, with the byte offset where it is known.
         what: String,
     },
-    /// A valid variant of the encoding that is not supported.
-    #[error("unsupported {encoding}: {what}")]
+    /// A valid variant of the format that is not supported.
+    #[error("unsupported {format}: {what}")]
     Unsupported {
-        /// The encoding.
-        encoding: Encoding,
+        /// The name of the format.
+        format: &'static str,
         /// The feature.
         what: String,
     },
@@ -85,21 +83,21 @@ pub enum Error {
 impl Error {
     pub(crate) fn corrupt(encoding: Encoding, what: impl Into<String>) -> Self {
         Self::Corrupt {
-            encoding,
+            format: encoding.name(),
             what: what.into(),
         }
     }
 
     pub(crate) fn unsupported(encoding: Encoding, what: impl Into<String>) -> Self {
         Self::Unsupported {
-            encoding,
+            format: encoding.name(),
             what: what.into(),
         }
     }
 
     pub(crate) fn truncated(encoding: Encoding, what: impl Into<String>) -> Self {
         Self::Truncated {
-            encoding,
+            format: encoding.name(),
             what: what.into(),
         }
     }

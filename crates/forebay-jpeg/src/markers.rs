@@ -33,7 +33,7 @@ pub const EOI: u8 = 0xd9;
 /// Reads the segment whose marker is at `at`; skips fill bytes before the marker, as decoders do.
 pub fn segment(bytes: &[u8], at: usize) -> Result<Segment<'_>> {
     let incomplete = |needed: usize| Error::Incomplete {
-        encoding: Encoding::Jpeg,
+        format: Encoding::Jpeg.name(),
         needed: needed as u64,
         found: bytes.len() as u64,
     };

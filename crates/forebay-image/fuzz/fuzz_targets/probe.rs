@@ -3,14 +3,16 @@
 //! crates/forebay-image.
 #![no_main]
 
-use forebay_image::{ImageError, Limits, probe, trailing_bytes};
+use forebay_image::{DecodeError, ImageError, Limits, probe, trailing_bytes};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let whole = probe(bytes, &Limits::default());
     let _ = trailing_bytes(bytes);
     match probe(&bytes[..bytes.len() / 2], &Limits::default()) {
-        Err(ImageError::Incomplete { needed, found, .. }) => assert!(needed > found),
+        Err(ImageError::Image(DecodeError::Incomplete { needed, found, .. })) => {
+            assert!(needed > found)
+        }
         half => assert!(half.is_err() || half == whole),
     }
 });

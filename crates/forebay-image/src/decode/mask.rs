@@ -8,7 +8,7 @@ use forebay_jpeg::Limits;
 /// Checks from the header whether [`decode_mask`] can decode a mask. Returns its width and height.
 ///
 /// # Errors
-/// Those of the header; [`ImageError::Unsupported`] for other formats and for alpha.
+/// Those of the header; [`DecodeError::Unsupported`](crate::DecodeError::Unsupported) for other formats and for alpha.
 pub fn check_mask(bytes: &[u8], limits: &Limits) -> Result<(u32, u32)> {
     let probe = probe(bytes, limits)?;
     let has_alpha = matches!(probe.color, Color::GrayAlpha | Color::Rgba);
@@ -28,7 +28,7 @@ pub fn check_mask(bytes: &[u8], limits: &Limits) -> Result<(u32, u32)> {
 /// colors red + 256 green + 65536 blue, as in COCO's panoptic masks.
 ///
 /// # Errors
-/// Every [`ImageError`]; [`ImageError::Unsupported`] for other formats and for alpha.
+/// Every [`ImageError`]; [`DecodeError::Unsupported`](crate::DecodeError::Unsupported) for other formats and for alpha.
 pub fn decode_mask(bytes: &[u8], limits: &Limits) -> Result<Mask> {
     let probe = probe(bytes, limits)?;
     if probe.format != Format::Png {

@@ -100,7 +100,7 @@ impl Decoder {
     /// [`probe`](crate::probe()) for these bytes.
     ///
     /// # Errors
-    /// As [`Decoder::decode`], and [`ImageError::Region`].
+    /// As [`Decoder::decode`], and [`DecodeError::Region`](crate::DecodeError::Region).
     pub fn decode_region(
         &mut self,
         bytes: &[u8],

@@ -201,9 +201,9 @@ pub fn sniff(bytes: &[u8]) -> Option<Format> {
 /// Reads the header of an image from the whole file or any prefix of it.
 ///
 /// # Errors
-/// [`ImageError::Incomplete`] if the bytes end before the header does (it says how many are
-/// needed), [`ImageError::UnknownFormat`], [`ImageError::OverLimit`], [`ImageError::Corrupt`] and
-/// [`ImageError::Unsupported`].
+/// [`ImageError::UnknownFormat`], and of [`DecodeError`](crate::DecodeError) `Incomplete` if the bytes
+/// end before the header does (it says how many are needed), `OverLimit`, `Corrupt` and
+/// `Unsupported`.
 pub fn probe(bytes: &[u8], limits: &Limits) -> Result<Probe> {
     let format = sniff(bytes).ok_or_else(|| unknown(bytes))?.imp();
     let probe = format.probe(bytes)?;
@@ -274,11 +274,7 @@ fn unknown(bytes: &[u8]) -> ImageError {
     // The prefix is too short for a decision: report how many bytes the possible format needs.
     for &format in Format::ALL {
         if let Sniff::More(needed) = format.imp().sniff(bytes) {
-            return ImageError::Incomplete {
-                format,
-                needed,
-                found: bytes.len() as u64,
-            };
+            return ImageError::incomplete(format, needed, bytes);
         }
     }
     let start: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect();

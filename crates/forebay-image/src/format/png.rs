@@ -8,6 +8,7 @@ use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
 use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
 use crate::error::{ImageError, Result};
 use crate::geometry::MaskIds;
+use forebay_jpeg::Error as DecodeError;
 use png::{ColorType, DecodingError, Limits, Reader, Transformations};
 use std::io::{Cursor, ErrorKind};
 
@@ -76,11 +77,11 @@ fn be32(bytes: &[u8]) -> u32 {
 fn probe(bytes: &[u8]) -> Result<Probe> {
     let bad = |what: String| ImageError::corrupt(Format::Png, what);
     let Some(header) = bytes.get(8..HEADER_BYTES) else {
-        return Err(ImageError::Incomplete {
-            format: Format::Png,
-            needed: HEADER_BYTES as u64,
-            found: bytes.len() as u64,
-        });
+        return Err(ImageError::incomplete(
+            Format::Png,
+            HEADER_BYTES as u64,
+            bytes,
+        ));
     };
     if header[..8] != *b"\0\0\0\x0dIHDR" {
         return Err(bad("at byte 8: expected the chunk IHDR of 13 bytes".into()));
@@ -195,7 +196,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     let rows = region.y..region.y + region.height;
     if reader.info().interlaced {
         // Each pass of an interlaced image has rows all over the image, so the whole image is decoded.
-        let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
+        let size = reader.output_buffer_size().ok_or(DecodeError::OverLimit {
             what: "bytes when decoded",
             found: u64::MAX,
             limit: job.limits.max_decoded_bytes,
@@ -258,7 +259,7 @@ pub(crate) fn decode_ids(
     if (width, height) != (probe.width, probe.height) {
         return Err(ImageError::corrupt(Format::Png, "two different sizes"));
     }
-    let size = reader.output_buffer_size().ok_or(ImageError::OverLimit {
+    let size = reader.output_buffer_size().ok_or(DecodeError::OverLimit {
         what: "bytes when decoded",
         found: u64::MAX,
         limit: limits.max_decoded_bytes,

@@ -111,11 +111,8 @@ impl<'a> Directory<'a> {
         let part = |start: usize, length: usize| {
             let end = start.checked_add(length);
             let part = end.and_then(|end| bytes.get(start..end));
-            part.ok_or_else(|| ImageError::Incomplete {
-                format: Format::Tiff,
-                needed: (start as u64).saturating_add(length as u64),
-                found: bytes.len() as u64,
-            })
+            let needed = (start as u64).saturating_add(length as u64);
+            part.ok_or_else(|| ImageError::incomplete(Format::Tiff, needed, bytes))
         };
         let head = part(0, START)?;
         let mut directory = Self {

@@ -133,11 +133,7 @@ fn picture_size(chunk: &Chunk<'_>) -> Result<Option<(u32, u32)>> {
 }
 
 fn probe(bytes: &[u8]) -> Result<Probe> {
-    let incomplete = |needed: usize| ImageError::Incomplete {
-        format: Format::WebP,
-        needed: needed as u64,
-        found: bytes.len() as u64,
-    };
+    let incomplete = |needed: usize| ImageError::incomplete(Format::WebP, needed as u64, bytes);
     let start = FIRST_CHUNK + CHUNK_HEAD;
     let Some(chunk) = chunk(bytes, FIRST_CHUNK) else {
         return Err(incomplete(start));

@@ -1,8 +1,8 @@
 //! Untrusted bytes: clear errors, never a panic, never a large allocation.
 
 use forebay_image::{
-    Color, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region, SampleSeed,
-    TrainTransform, Transform, encode_png, probe, sniff, trailing_bytes,
+    Color, DecodeError, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region,
+    SampleSeed, TrainTransform, Transform, encode_png, probe, sniff, trailing_bytes,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -65,7 +65,7 @@ fn a_prefix_is_probed_or_reports_the_bytes_needed() {
         let header = whole.header_bytes as usize;
         for length in 0..header {
             match probe(&bytes[..length], &Limits::default()) {
-                Err(ImageError::Incomplete { needed, found, .. }) => {
+                Err(ImageError::Image(DecodeError::Incomplete { needed, found, .. })) => {
                     assert_eq!(found, length as u64);
                     assert!(
                         needed > found && needed <= header as u64,
@@ -113,10 +113,10 @@ fn bombs_are_refused_from_their_headers() {
     wide[3] = 0xc2;
     assert!(matches!(
         decoder().decode(&wide),
-        Err(ImageError::OverLimit {
+        Err(ImageError::Image(DecodeError::OverLimit {
             what: "bytes when decoded",
             ..
-        })
+        }))
     ));
 }
 
@@ -132,7 +132,10 @@ fn a_progressive_image_with_too_many_scans_is_refused() {
     let started = Instant::now();
     let error = decoder().decode(&many).unwrap_err();
     assert!(
-        matches!(error, ImageError::OverLimit { what: "scans", .. }),
+        matches!(
+            error,
+            ImageError::Image(DecodeError::OverLimit { what: "scans", .. })
+        ),
         "{error}"
     );
     assert!(
@@ -247,7 +250,10 @@ fn options_and_buffers_are_checked() {
             height,
         };
         let error = decoder().decode_region(&png, &header, region).unwrap_err();
-        assert!(matches!(error, ImageError::Region { .. }), "{error}");
+        assert!(
+            matches!(error, ImageError::Image(DecodeError::Region { .. })),
+            "{error}"
+        );
     }
 }
 

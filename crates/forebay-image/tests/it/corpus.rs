@@ -2,8 +2,8 @@
 //! input.
 
 use forebay_image::{
-    Decoder, ImageError, Limits, Region, probe, progressive_to_baseline, restore_progressive,
-    trailing_bytes,
+    DecodeError, Decoder, ImageError, Limits, Region, probe, progressive_to_baseline,
+    restore_progressive, trailing_bytes,
 };
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
 fn headers() {
     for (name, bytes) in corpus("probe") {
         for length in 0..=bytes.len() {
-            if let Err(ImageError::Incomplete { needed, found, .. }) =
+            if let Err(ImageError::Image(DecodeError::Incomplete { needed, found, .. })) =
                 probe(&bytes[..length], &Limits::default())
             {
                 assert!(needed > found, "{name} at {length}");

@@ -2,8 +2,8 @@
 //! tools/golden/make_format_corpus.py).
 
 use forebay_image::{
-    DecodeOptions, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region, SampleSeed,
-    TrainTransform, Transform, ending, probe, trailing_bytes,
+    DecodeError, DecodeOptions, Decoder, EvalTransform, Format, ImageError, Layout, Limits, Region,
+    SampleSeed, TrainTransform, Transform, ending, probe, trailing_bytes,
 };
 use forebay_image::{Ending, RgbImage, encode_png};
 use proptest::prelude::*;
@@ -153,7 +153,7 @@ fn webp_headers_are_probed() {
         assert_eq!(whole.channels, channels, "{name}");
         for length in 0..whole.header_bytes as usize {
             match probe(&bytes[..length], &Limits::default()) {
-                Err(ImageError::Incomplete { needed, .. }) => {
+                Err(ImageError::Image(DecodeError::Incomplete { needed, .. })) => {
                     assert!(needed > length as u64 && needed <= whole.header_bytes.max(24));
                 }
                 other => panic!("{name} at {length}: {other:?}"),

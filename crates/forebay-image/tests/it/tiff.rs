@@ -2,7 +2,8 @@
 //! damaged files.
 
 use forebay_image::{
-    Decoder, Ending, Format, ImageError, Limits, Region, encode_png, ending, probe, sniff,
+    DecodeError, Decoder, Ending, Format, ImageError, Limits, Region, encode_png, ending, probe,
+    sniff,
 };
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -95,7 +96,9 @@ fn truncated_files_are_errors() {
             if decoder.decode(part).is_ok() {
                 assert_eq!(ending(part, &found), Ending::Whole, "{name} at {cut}");
             }
-            if let Err(ImageError::Incomplete { needed, .. }) = probe(part, &Limits::default()) {
+            if let Err(ImageError::Image(DecodeError::Incomplete { needed, .. })) =
+                probe(part, &Limits::default())
+            {
                 assert!(needed > cut as u64, "{name} at {cut}");
             }
         }
@@ -111,15 +114,18 @@ fn bombs_are_refused_before_allocation() {
         set(&mut bytes, tag, value);
         decoder.decode(&bytes).unwrap_err()
     };
-    assert!(matches!(refused(256, 60_000), ImageError::OverLimit { .. }));
+    assert!(matches!(
+        refused(256, 60_000),
+        ImageError::Image(DecodeError::OverLimit { .. })
+    ));
     assert!(matches!(
         refused(257, u32::MAX),
-        ImageError::OverLimit { .. }
+        ImageError::Image(DecodeError::OverLimit { .. })
     ));
     // The strips contain fewer rows than the header states.
     assert!(!matches!(
         refused(257, 16_000),
-        ImageError::OverLimit { .. }
+        ImageError::Image(DecodeError::OverLimit { .. })
     ));
     assert!(refused(256, 0).to_string().contains("no width"));
 }

@@ -38,7 +38,7 @@ pub(super) fn tile_mcus(h: usize) -> usize {
 /// the head and the remaining bytes.
 fn split_head(bytes: &[u8]) -> Result<([u8; HEADER], &[u8], &[u8])> {
     let incomplete = |needed: usize| Error::Incomplete {
-        encoding: Encoding::Fast,
+        format: Encoding::Fast.name(),
         needed: needed as u64,
         found: bytes.len() as u64,
     };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use forebay_batch::FLAG_FAILED;
 use forebay_batch::{BatchColumn, Buffer, BufferPool, EncodedImages};
-use forebay_image::{ImageError, Limits, probe};
+use forebay_image::{DecodeError, ImageError, Limits, probe};
 
 use forebay_options::OnError;
 
@@ -57,11 +57,10 @@ impl RawImage {
     ) -> Result<RawImage, ImageError> {
         let (width, height) = match probe(bytes, limits) {
             Ok(probe) => (probe.width, probe.height),
-            Err(ImageError::UnknownFormat { .. } | ImageError::Unsupported { .. })
-                if !bytes.is_empty() =>
-            {
-                (0, 0)
-            }
+            Err(
+                ImageError::UnknownFormat { .. }
+                | ImageError::Image(DecodeError::Unsupported { .. }),
+            ) if !bytes.is_empty() => (0, 0),
             Err(error) => return Err(error),
         };
         // A restored image is in its own memory, so it is not a part of the record.

@@ -6,7 +6,7 @@
 use forebay_formats::Reason;
 use forebay_formats::images::Refusal;
 use forebay_formats::sniff::{self, ContentKind};
-use forebay_image::{Color, Ending, Format, ImageError, Limits, Probe};
+use forebay_image::{Color, DecodeError, Ending, Format, ImageError, Limits, Probe};
 
 /// Results for a file that has an image's header.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Exam
     }
     let ending = forebay_image::ending(image, &probe);
     forebay_image::check_structure(image, limits).map_err(|error| match error {
-        ImageError::Truncated { .. } => (Reason::NoEnd, error.to_string()),
+        ImageError::Image(DecodeError::Truncated { .. }) => (Reason::NoEnd, error.to_string()),
         error => bad_header(error),
     })?;
     match ending {
@@ -85,7 +85,7 @@ pub(crate) fn examine(image: &[u8], name: &[u8], limits: &Limits) -> Result<Exam
 /// Returns the reason why an image with a valid header cannot be packed: its pixels cannot be decoded.
 pub(super) fn bad_data(examined: &Examined, error: &ImageError) -> Refusal {
     let is_cut = |oddity: &Oddity| oddity.reason == Reason::NoEnd;
-    let reason = if matches!(error, ImageError::Unsupported { .. }) {
+    let reason = if matches!(error, ImageError::Image(DecodeError::Unsupported { .. })) {
         Reason::Unsupported
     } else if examined.oddities.iter().any(is_cut) {
         Reason::NoEnd
@@ -98,7 +98,7 @@ pub(super) fn bad_data(examined: &Examined, error: &ImageError) -> Refusal {
 fn bad_header(error: ImageError) -> Refusal {
     let reason = match error {
         ImageError::UnknownFormat { .. } => Reason::NotAnImage,
-        ImageError::Unsupported { .. } => Reason::Unsupported,
+        ImageError::Image(DecodeError::Unsupported { .. }) => Reason::Unsupported,
         _ => Reason::BadHeader,
     };
     (reason, error.to_string())

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use forebay_image::{Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
+use forebay_image::{DecodeError, Decoder, ImageError, Limits, SeekPointBuilder, check_structure};
 use forebay_pack::original_image;
 use forebay_pack::{ComparisonReport, RecordFormat, SourceComparison};
 use forebay_shard::example::IMAGE_SEEK_POINTS;
@@ -275,9 +275,9 @@ fn check_kind(record: &[u8], features: &RecordFeatures) -> Result<(), String> {
         return Ok(());
     };
     match check_structure(record.image, &Limits::default()) {
-        Err(error @ (ImageError::Unsupported { .. } | ImageError::OverLimit { .. })) => {
-            Err(error.to_string())
-        }
+        Err(ImageError::Image(
+            error @ (DecodeError::Unsupported { .. } | DecodeError::OverLimit { .. }),
+        )) => Err(error.to_string()),
         _ => Ok(()),
     }
 }
