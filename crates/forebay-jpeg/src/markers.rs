@@ -212,6 +212,30 @@ pub(crate) fn frame(marker: u8, payload: &[u8]) -> Result<Frame<'_>> {
     })
 }
 
+/// Returns the offset after the next marker of entropy-coded data at or after `at`, restart markers
+/// included; `ff00` is a data byte, and `ff` may be repeated before a marker's code.
+pub(crate) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += memchr::memchr(0xff, bytes.get(at..)?)? + 1;
+        match bytes.get(at)? {
+            0 => at += 1,
+            0xff => {}
+            _ => return Some(at + 1),
+        }
+    }
+}
+
+/// Returns the offset of the marker after a scan's data; the length of the file if there is none.
+pub(crate) fn marker_after(bytes: &[u8], mut at: usize) -> usize {
+    loop {
+        match next_marker(bytes, at) {
+            Some(end) if (0xd0..=0xd7).contains(&bytes[end - 1]) => at = end,
+            Some(end) => return end - 2,
+            None => return bytes.len(),
+        }
+    }
+}
+
 /// Walks from the first segment over all scans to the end-of-image marker; calls `scan` for each scan.
 fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
     let mut at = 2;
@@ -222,18 +246,7 @@ fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
             EOI => return Some(at),
             SOS => {
                 scan();
-                // Entropy-coded data: ff00 is a data byte, ffd0..ffd7 are restart markers.
-                loop {
-                    let ff = at + memchr::memchr(0xff, bytes.get(at..)?)?;
-                    match *bytes.get(ff + 1)? {
-                        0x00 | 0xd0..=0xd7 => at = ff + 2,
-                        0xff => at = ff + 1,
-                        _ => {
-                            at = ff;
-                            break;
-                        }
-                    }
-                }
+                at = marker_after(bytes, at);
             }
             _ => {}
         }

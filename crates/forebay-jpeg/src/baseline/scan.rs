@@ -5,6 +5,7 @@ use super::bits::{MAX_BLOCKS, Stream};
 use super::entropy::{PAIR, Predictors, Reader, SECOND, Slot, TAIL, Tables};
 use super::header::{Header, MCU_BLOCKS};
 use super::simd::Level;
+use crate::markers::next_marker;
 use std::ops::Range;
 
 /// MCUs per batch.
@@ -281,17 +282,5 @@ impl Cursor {
         self.markers = markers;
         self.mcu = markers * scan.restart_interval;
         Ok(())
-    }
-}
-
-/// Returns the offset after the next marker at or after `at`; `ff` may be repeated before its code.
-fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        at += bytes.get(at..)?.iter().position(|&byte| byte == 0xff)? + 1;
-        match bytes.get(at)? {
-            0 => at += 1,
-            0xff => {}
-            _ => return Some(at + 1),
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Component;
 use super::huffman::{Codes, Kind};
-use super::scan::{self, Band, Member, Scan};
+use super::scan::{Band, Member, Scan};
 use crate::baseline::bits::Stream;
 use crate::baseline::entropy::ZIGZAG;
 use crate::baseline::header::Steps;
@@ -414,18 +414,7 @@ impl<'a> Reader<'a> {
         if all_in_one {
             return Ok(None);
         }
-        Ok(Some(marker_after(self.bytes, from)))
-    }
-}
-
-/// Returns the offset of the marker after a scan's data; the length of the file if there is none.
-fn marker_after(bytes: &[u8], mut at: usize) -> usize {
-    loop {
-        match scan::next_marker(bytes, at) {
-            Some(end) if (0xd0..=0xd7).contains(&bytes[end - 1]) => at = end,
-            Some(end) => return end - 2,
-            None => return bytes.len(),
-        }
+        Ok(Some(jpeg::marker_after(self.bytes, from)))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::baseline::bits::{Bits, Stream, Window};
 use crate::baseline::entropy::ZIGZAG;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
+use crate::markers::next_marker;
 
 /// The coefficients of a block, row by row.
 pub(super) type Block = [i16; 64];
@@ -142,18 +143,6 @@ impl Scan<'_> {
             "the file ends inside the image data"
         };
         Error::truncated(Encoding::Jpeg, what)
-    }
-}
-
-/// Returns the offset after the next marker at or after `at`, restart markers included.
-pub(super) fn next_marker(bytes: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        at += memchr::memchr(0xff, bytes.get(at..)?)? + 1;
-        match bytes.get(at)? {
-            0 => at += 1,
-            0xff => {}
-            _ => return Some(at + 1),
-        }
     }
 }
 
