@@ -236,6 +236,48 @@ pub(crate) fn marker_after(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
+/// A table in the payload of a DHT segment.
+#[derive(Clone, Copy)]
+pub(crate) struct HuffmanTable<'a> {
+    /// Class (upper four bits) and number (lower four bits).
+    pub(crate) target: u8,
+    /// Numbers of codes by length.
+    pub(crate) counts: &'a [u8; 16],
+    pub(crate) symbols: &'a [u8],
+}
+
+impl<'a> HuffmanTable<'a> {
+    /// Takes the next table from the payload. Returns `None` if it is cut short.
+    pub(crate) fn take(payload: &mut &'a [u8]) -> Option<Self> {
+        let (&target, rest) = payload.split_first()?;
+        let (counts, rest) = rest.split_first_chunk::<16>()?;
+        let total = counts.iter().map(|&n| usize::from(n)).sum();
+        let (symbols, rest) = rest.split_at_checked(total)?;
+        *payload = rest;
+        Some(Self {
+            target,
+            counts,
+            symbols,
+        })
+    }
+
+    /// Returns the place of this table in those of DC and of AC coefficients.
+    pub(crate) fn slot<'t, T>(&self, dc: &'t mut [T; 4], ac: &'t mut [T; 4]) -> Option<&'t mut T> {
+        let tables = match self.target >> 4 {
+            0 => dc,
+            1 => ac,
+            _ => return None,
+        };
+        tables.get_mut(usize::from(self.target & 15))
+    }
+}
+
+/// Reads the payload of a DRI segment. Returns `None` if it is damaged.
+pub(crate) fn restart_interval(payload: &[u8]) -> Option<usize> {
+    let bytes = payload.try_into().ok()?;
+    Some(usize::from(u16::from_be_bytes(bytes)))
+}
+
 /// Walks from the first segment over all scans to the end-of-image marker; calls `scan` for each scan.
 fn walk(bytes: &[u8], mut scan: impl FnMut()) -> Option<usize> {
     let mut at = 2;

@@ -1,5 +1,7 @@
 //! Writing entropy-coded data with given Huffman tables.
 
+use super::markers::HuffmanTable;
+
 /// Code and its length by symbol; length 0 for symbols without a code.
 pub type Codes = [(u16, u8); 256];
 
@@ -12,36 +14,11 @@ pub struct CodeTables {
     pub ac: [Option<Box<Codes>>; 4],
 }
 
-/// A table in the payload of a DHT segment.
-struct Definition<'a> {
-    /// Class (upper four bits) and number (lower four bits).
-    target: u8,
-    /// Numbers of codes by length.
-    counts: &'a [u8; 16],
-    symbols: &'a [u8],
-}
-
-impl<'a> Definition<'a> {
-    /// Takes the next table from the payload. Returns `None` if it is cut short.
-    fn take(payload: &mut &'a [u8]) -> Option<Self> {
-        let (&target, rest) = payload.split_first()?;
-        let (counts, rest) = rest.split_first_chunk::<16>()?;
-        let total = counts.iter().map(|&n| usize::from(n)).sum();
-        let (symbols, rest) = rest.split_at_checked(total)?;
-        *payload = rest;
-        Some(Self {
-            target,
-            counts,
-            symbols,
-        })
-    }
-}
-
 /// Returns whether, in all tables of a DHT segment, each symbol has one code, and the only AC
 /// symbols of size 0 are the end of a block and the run of sixteen zeros.
 pub(crate) fn has_plain_tables(mut payload: &[u8]) -> bool {
     while !payload.is_empty() {
-        let Some(table) = Definition::take(&mut payload) else {
+        let Some(table) = HuffmanTable::take(&mut payload) else {
             return false;
         };
         let mut seen = [false; 256];
@@ -59,30 +36,21 @@ impl CodeTables {
     /// Reads the payload of a DHT segment. Returns `None` if the payload is damaged.
     pub fn read(&mut self, mut payload: &[u8]) -> Option<()> {
         while !payload.is_empty() {
-            let Definition {
-                target,
-                counts,
-                symbols,
-            } = Definition::take(&mut payload)?;
+            let table = HuffmanTable::take(&mut payload)?;
             let mut codes = Box::new([(0, 0); 256]);
             let (mut code, mut at) = (0u32, 0);
-            for (length, &count) in (1u8..).zip(counts) {
+            for (length, &count) in (1u8..).zip(table.counts) {
                 for _ in 0..count {
                     if code >= 1 << length {
                         return None;
                     }
-                    codes[usize::from(symbols[at])] = (code as u16, length);
+                    codes[usize::from(table.symbols[at])] = (code as u16, length);
                     code += 1;
                     at += 1;
                 }
                 code <<= 1;
             }
-            let tables = match target >> 4 {
-                0 => &mut self.dc,
-                1 => &mut self.ac,
-                _ => return None,
-            };
-            *tables.get_mut(usize::from(target & 15))? = Some(codes);
+            *table.slot(&mut self.dc, &mut self.ac)? = Some(codes);
         }
         Some(())
     }

@@ -6,7 +6,7 @@ use super::entropy::{Tables, ZIGZAG};
 use super::huffman::Table;
 use super::multi_symbol::MultiSymbolTable;
 use super::symbol::Kind;
-use crate::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, SOS, Segment};
+use crate::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, HuffmanTable, SOS, Segment};
 
 /// Reason why the decoder declines a file.
 pub(super) type Foreign = &'static str;
@@ -106,6 +106,34 @@ struct Seen {
     adobe: Option<u8>,
 }
 
+/// Reads the payload of a DQT segment; calls `define` with the number and the steps of each table.
+/// Returns `None` if the payload is damaged, or if `define` does.
+pub(crate) fn quantization_tables(
+    mut payload: &[u8],
+    mut define: impl FnMut(usize, Steps) -> Option<()>,
+) -> Option<()> {
+    while let Some((&target, rest)) = payload.split_first() {
+        let wide = match target >> 4 {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let (values, rest) = rest.split_at_checked(if wide { 128 } else { 64 })?;
+        let mut steps = [0; 64];
+        for (i, &natural) in ZIGZAG.iter().enumerate() {
+            let step = if wide {
+                u16::from_be_bytes([values[2 * i], values[2 * i + 1]])
+            } else {
+                u16::from(values[i])
+            };
+            steps[usize::from(natural)] = step as i16;
+        }
+        define(usize::from(target & 15), steps)?;
+        payload = rest;
+    }
+    Some(())
+}
+
 impl Header {
     /// Reads everything before the first scan's data.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Foreign> {
@@ -141,13 +169,18 @@ impl Header {
                     seen.frame = true;
                 }
                 DHT if with_codes => self.huffman_tables(payload, &mut seen)?,
-                DQT => self.quantisation(payload, &mut seen)?,
-                DRI => match *payload {
-                    [high, low] => {
-                        self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
-                    }
-                    _ => return Err("odd restart interval"),
-                },
+                DQT => {
+                    let define = |number: usize, steps| {
+                        *self.steps.get_mut(number)? = steps;
+                        seen.steps[number] = true;
+                        Some(())
+                    };
+                    quantization_tables(payload, define).ok_or("damaged quantisation table")?;
+                }
+                DRI => {
+                    let interval = jpeg::restart_interval(payload);
+                    self.restart_interval = interval.ok_or("odd restart interval")?;
+                }
                 SOS => {
                     self.scan = at;
                     return self.scan_header(&segment, &seen);
@@ -208,47 +241,12 @@ impl Header {
 
     fn huffman_tables(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
         const SHORT: Foreign = "damaged Huffman table";
-        while let Some((&target, rest)) = payload.split_first() {
-            let (counts, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
-            let codes = counts.iter().map(|&n| usize::from(n)).sum();
-            let (symbols, rest) = rest.split_at_checked(codes).ok_or(SHORT)?;
-            let place = usize::from(target & 15);
-            let (tables, seen) = match target >> 4 {
-                0 => (&mut self.dc, &mut seen.dc),
-                1 => (&mut self.ac, &mut seen.ac),
-                _ => return Err(SHORT),
-            };
-            let table = tables.get_mut(place).ok_or(SHORT)?;
-            table.define(counts, symbols).ok_or(SHORT)?;
-            seen[place] = true;
-            payload = rest;
-        }
-        Ok(())
-    }
-
-    fn quantisation(&mut self, mut payload: &[u8], seen: &mut Seen) -> Result<(), Foreign> {
-        const SHORT: Foreign = "damaged quantisation table";
-        while let Some((&target, rest)) = payload.split_first() {
-            let place = usize::from(target & 15);
-            let wide = match target >> 4 {
-                0 => false,
-                1 => true,
-                _ => return Err(SHORT),
-            };
-            let table = self.steps.get_mut(place).ok_or(SHORT)?;
-            let (steps, rest) = rest
-                .split_at_checked(if wide { 128 } else { 64 })
-                .ok_or(SHORT)?;
-            for (i, &natural) in ZIGZAG.iter().enumerate() {
-                let step = if wide {
-                    u16::from_be_bytes([steps[2 * i], steps[2 * i + 1]])
-                } else {
-                    u16::from(steps[i])
-                };
-                table[usize::from(natural)] = step as i16;
-            }
-            seen.steps[place] = true;
-            payload = rest;
+        while !payload.is_empty() {
+            let definition = HuffmanTable::take(&mut payload).ok_or(SHORT)?;
+            let table = definition.slot(&mut self.dc, &mut self.ac).ok_or(SHORT)?;
+            let defined = table.define(definition.counts, definition.symbols);
+            defined.ok_or(SHORT)?;
+            *definition.slot(&mut seen.dc, &mut seen.ac).ok_or(SHORT)? = true;
         }
         Ok(())
     }

@@ -4,12 +4,13 @@ use super::Component;
 use super::huffman::{Codes, Kind};
 use super::scan::{Band, Member, Scan};
 use crate::baseline::bits::Stream;
-use crate::baseline::entropy::ZIGZAG;
-use crate::baseline::header::Steps;
+use crate::baseline::header::{Steps, quantization_tables};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::markers::{self as jpeg, ColorModel, DHT, DQT, DRI, EOI, SOF2, SOS, Segment};
+use crate::markers::{
+    self as jpeg, ColorModel, DHT, DQT, DRI, EOI, HuffmanTable, SOF2, SOS, Segment,
+};
 
 /// Maximum number of blocks per MCU of an interleaved scan.
 const MCU_BLOCKS: usize = 10;
@@ -49,19 +50,12 @@ struct Reader<'a> {
     frame: Option<ParsedJpeg>,
     progressive: bool,
     steps: [Option<Steps>; 4],
-    dc: [Option<Table<'a>>; 4],
-    ac: [Option<Table<'a>>; 4],
+    dc: [Option<HuffmanTable<'a>>; 4],
+    ac: [Option<HuffmanTable<'a>>; 4],
     restart_interval: usize,
     jfif: bool,
     adobe: Option<u8>,
     scans: u32,
-}
-
-/// A Huffman table as stored in the file.
-#[derive(Clone, Copy)]
-struct Table<'a> {
-    counts: &'a [u8; 16],
-    symbols: &'a [u8],
 }
 
 /// A component of a scan: its number, and the slots of its tables.
@@ -167,16 +161,19 @@ impl Reader<'_> {
             DHT => self
                 .huffman_tables(payload)
                 .ok_or_else(|| corrupt("damaged Huffman table")),
-            DQT => self
-                .quantization_tables(payload)
-                .ok_or_else(|| corrupt("damaged quantization table")),
-            DRI => match *payload {
-                [high, low] => {
-                    self.restart_interval = usize::from(u16::from_be_bytes([high, low]));
-                    Ok(())
-                }
-                _ => Err(corrupt("damaged restart interval")),
-            },
+            DQT => {
+                let define = |number: usize, steps| {
+                    *self.steps.get_mut(number)? = Some(steps);
+                    Some(())
+                };
+                quantization_tables(payload, define)
+                    .ok_or_else(|| corrupt("damaged quantization table"))
+            }
+            DRI => {
+                self.restart_interval = jpeg::restart_interval(payload)
+                    .ok_or_else(|| corrupt("damaged restart interval"))?;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -240,45 +237,12 @@ impl Reader<'_> {
 
 impl<'a> Reader<'a> {
     fn huffman_tables(&mut self, mut payload: &'a [u8]) -> Option<()> {
-        while let Some((&target, rest)) = payload.split_first() {
-            let (counts, rest) = rest.split_first_chunk::<16>()?;
-            let codes = counts.iter().map(|&n| usize::from(n)).sum();
-            let (symbols, rest) = rest.split_at_checked(codes).filter(|_| codes <= 256)?;
-            let tables = match target >> 4 {
-                0 => &mut self.dc,
-                1 => &mut self.ac,
-                _ => return None,
-            };
-            *tables.get_mut(usize::from(target & 15))? = Some(Table { counts, symbols });
-            payload = rest;
-        }
-        Some(())
-    }
-
-    fn quantization_tables(&mut self, mut payload: &[u8]) -> Option<()> {
-        while let Some((&target, rest)) = payload.split_first() {
-            let wide = match target >> 4 {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
-            let (values, rest) = rest.split_at_checked(if wide { 128 } else { 64 })?;
-            let mut steps = [0; 64];
-            // If only the structure is read, the values of the table are not needed, only its existence.
-            let order = match self.depth {
-                Depth::Structure => &[],
-                Depth::Coefficients(_) => &ZIGZAG[..],
-            };
-            for (i, &natural) in order.iter().enumerate() {
-                let step = if wide {
-                    u16::from_be_bytes([values[2 * i], values[2 * i + 1]])
-                } else {
-                    u16::from(values[i])
-                };
-                steps[usize::from(natural)] = step as i16;
+        while !payload.is_empty() {
+            let table = HuffmanTable::take(&mut payload)?;
+            if table.symbols.len() > 256 {
+                return None;
             }
-            *self.steps.get_mut(usize::from(target & 15))? = Some(steps);
-            payload = rest;
+            *table.slot(&mut self.dc, &mut self.ac)? = Some(table);
         }
         Some(())
     }
@@ -362,7 +326,7 @@ impl<'a> Reader<'a> {
             let needs_dc = band.is_none_or(|band| band.first == 0 && band.high == 0);
             let needs_ac = band.is_none_or(|band| band.first > 0);
             let builds = matches!(self.depth, Depth::Coefficients(_));
-            let codes = |kind, tables: &[Option<Table<'_>>; 4], slot: usize| {
+            let codes = |kind, tables: &[Option<HuffmanTable<'_>>; 4], slot: usize| {
                 let table = tables.get(slot).copied().flatten().ok_or_else(|| {
                     unsupported(format!("Huffman table {slot} is not in the file"))
                 })?;
