@@ -157,18 +157,20 @@ pub(super) fn from_json<T: Definition>(name: &str, params: Value) -> Result<T> {
     })
 }
 
+/// A side in pixels, or a height and a width.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a side in pixels, or a height and a width"
+)]
+pub(super) enum Sides {
+    One(u32),
+    ListOfOne([u32; 1]),
+    Two(Size),
+}
+
 /// Reads a height and a width, or one number for both.
 pub(super) fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Size, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(
-        untagged,
-        expecting = "expected a side in pixels, or a height and a width"
-    )]
-    enum Sides {
-        One(u32),
-        ListOfOne([u32; 1]),
-        Two(Size),
-    }
     Ok(match Sides::deserialize(from)? {
         Sides::One(side) | Sides::ListOfOne([side]) => (side, side),
         Sides::Two(size) => size,
@@ -200,36 +202,36 @@ pub(super) fn color<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[
     Ok(color.map(|level| level as u8))
 }
 
+/// A number, or two bounds.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number, or two bounds")]
+enum NumberOrBounds {
+    Number(f64),
+    Bounds(Bounds),
+}
+
+impl NumberOrBounds {
+    /// Returns the bounds; those of a single number come from `around`.
+    fn bounds(self, around: impl Fn(f64) -> Bounds) -> Bounds {
+        match self {
+            Self::Number(number) => around(number),
+            Self::Bounds(bounds) => bounds,
+        }
+    }
+}
+
 /// Reads two bounds, or one number for both.
 pub(super) fn number_or_range<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Bounds, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a number, or two bounds")]
-    enum Range {
-        Number(f64),
-        Bounds(Bounds),
-    }
-    Ok(match Range::deserialize(from)? {
-        Range::Number(number) => (number, number),
-        Range::Bounds(bounds) => bounds,
-    })
+    Ok(NumberOrBounds::deserialize(from)?.bounds(|number| (number, number)))
 }
 
 /// Reads two bounds; a number `x` stands for `-x` to `x`.
 pub(super) fn symmetric<'de, D: Deserializer<'de>>(
     from: D,
 ) -> std::result::Result<Bounds, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a number, or two bounds")]
-    enum Angle {
-        By(f64),
-        Bounds(Bounds),
-    }
-    Ok(match Angle::deserialize(from)? {
-        Angle::By(by) => (-by, by),
-        Angle::Bounds(bounds) => bounds,
-    })
+    Ok(NumberOrBounds::deserialize(from)?.bounds(|by| (-by, by)))
 }
 
 /// Reads two bounds of the horizontal angle, or four of both; a number `x` stands for `-x` to `x`.
@@ -271,15 +273,6 @@ fn deviation<'de, D: Deserializer<'de>>(
     from: D,
     around: impl Fn(f64) -> Bounds,
 ) -> std::result::Result<Option<Bounds>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "expected a number, or two bounds")]
-    enum Deviation {
-        By(f64),
-        Bounds(Bounds),
-    }
-    let given = Option::deserialize(from)?.map(|given| match given {
-        Deviation::By(by) => around(by),
-        Deviation::Bounds(bounds) => bounds,
-    });
+    let given = Option::<NumberOrBounds>::deserialize(from)?.map(|given| given.bounds(&around));
     Ok(given.filter(|bounds| *bounds != around(0.0)))
 }

@@ -1,6 +1,6 @@
 //! A random crop, chosen as in torchvision.
 
-use super::bounds::check_size;
+use super::bounds::{check_range, check_size};
 use super::parameters::{self, Bounds, Parameter, ParameterKind, Size};
 use super::{Definition, Frame, Geometry};
 use crate::error::{Result, invalid};
@@ -88,13 +88,7 @@ pub(crate) fn check_crop(scale: (f64, f64), ratio: (f64, f64)) -> Result<()> {
             "scale is {low} to {high}, expected 0 < low <= high <= 1"
         )));
     }
-    let (low, high) = ratio;
-    if !(low >= 1e-3 && low <= high && high <= 1e3) {
-        return Err(invalid(format!(
-            "ratio is {low} to {high}, expected 0.001 <= low <= high <= 1000"
-        )));
-    }
-    Ok(())
+    check_range("ratio", ratio, (1e-3, 1e3))
 }
 
 /// Draws the random crop of a sample.

@@ -1,7 +1,7 @@
 //! Resize of the whole image.
 
 use super::bounds::check_size;
-use super::parameters::{Parameter, ParameterKind, Size};
+use super::parameters::{Parameter, ParameterKind, Sides, Size};
 use super::{Definition, Frame, Geometry, Op, check_side};
 use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
@@ -19,7 +19,7 @@ pub struct Resize {
 
 /// The size that an image is resized to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, from = "Given")]
+#[serde(untagged, from = "Sides")]
 pub enum ResizeTo {
     /// Length of the short side in pixels; the other side keeps the aspect ratio, rounded down. A
     /// center crop has to follow.
@@ -28,23 +28,11 @@ pub enum ResizeTo {
     Exact(Size),
 }
 
-/// The size as users give it.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a side in pixels, or a height and a width"
-)]
-enum Given {
-    Short(u32),
-    ListOfOne([u32; 1]),
-    Exact(Size),
-}
-
-impl From<Given> for ResizeTo {
-    fn from(given: Given) -> Self {
+impl From<Sides> for ResizeTo {
+    fn from(given: Sides) -> Self {
         match given {
-            Given::Short(side) | Given::ListOfOne([side]) => Self::Short(side),
-            Given::Exact(size) => Self::Exact(size),
+            Sides::One(side) | Sides::ListOfOne([side]) => Self::Short(side),
+            Sides::Two(size) => Self::Exact(size),
         }
     }
 }
