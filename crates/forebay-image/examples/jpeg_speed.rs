@@ -13,6 +13,7 @@ use forebay_image::{
     Decoder, Encoded, FastCoding, FastEncoder, Limits, Output, Probe, Region, SampleSeed,
     SeekDensity, SeekPointBuilder, TrainTransform, Transform, check_structure, probe,
 };
+use forebay_jpeg::{ImagePart, JpegDecoder};
 use libjpeg_turbo_rs::PixelFormat;
 use std::path::Path;
 use std::time::Instant;
@@ -47,7 +48,7 @@ fn main() {
     );
     check(&images);
 
-    let mut ours = Decoder::new(Limits::default());
+    let mut ours = JpegDecoder::new(Limits::default());
     let mut outs = [const { Vec::new() }; 8];
     let mut turbo = Vec::new();
     let mut builder = SeekPointBuilder::default();
@@ -72,9 +73,8 @@ fn main() {
     });
     let fast = |way: usize, image: &Image, area: Region, bytes: &[u8]| {
         let (decoder, outs) = &mut *cell.borrow_mut();
-        let probe = probe(bytes, &Limits::default()).expect("encoded before");
         decoder
-            .decode_region_into(bytes, &probe, area, None, &mut outs[way])
+            .decode_part_into(bytes, &part(area, None), &mut outs[way])
             .expect("decoded before");
         std::hint::black_box(image);
     };
@@ -82,7 +82,7 @@ fn main() {
     let run = |way: usize, image: &Image, area: Region, points: Option<&[u8]>| {
         let (decoder, outs) = &mut *cell.borrow_mut();
         decoder
-            .decode_region_into(&image.bytes, &image.probe, area, points, &mut outs[way])
+            .decode_part_into(&image.bytes, &part(area, points), &mut outs[way])
             .expect("decoded before");
     };
     let mut ways: Vec<Way<'_>> = vec![
@@ -249,8 +249,16 @@ fn read(directory: &Path) -> Vec<Image> {
     images
 }
 
+fn part(region: Region, seek_points: Option<&[u8]>) -> ImagePart<'_> {
+    ImagePart {
+        region: Some(region),
+        seek_points: seek_points.into(),
+        ..ImagePart::default()
+    }
+}
+
 fn check(images: &[Image]) {
-    let mut decoder = Decoder::new(Limits::default());
+    let mut decoder = JpegDecoder::new(Limits::default());
     let (mut expected, mut out) = (Vec::new(), Vec::new());
     let mut different = 0;
     for image in images {
@@ -265,14 +273,13 @@ fn check(images: &[Image]) {
         ];
         let mut equal = regions.into_iter().all(|(region, points)| {
             decoder
-                .decode_region_into(&image.bytes, &image.probe, region, points, &mut out)
+                .decode_part_into(&image.bytes, &part(region, points), &mut out)
                 .is_ok()
                 && out == cut(&expected, image.probe.width, region)
         });
         for fast in &image.fast {
-            let probe = probe(fast, &Limits::default()).expect("an image");
             equal &= decoder
-                .decode_region_into(fast, &probe, image.crop, None, &mut out)
+                .decode_part_into(fast, &part(image.crop, None), &mut out)
                 .is_ok()
                 && out == cut(&expected, image.probe.width, image.crop);
         }

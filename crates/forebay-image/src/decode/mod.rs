@@ -111,38 +111,6 @@ impl Decoder {
         Ok(self.canvas.cut(&region))
     }
 
-    /// As [`Decoder::decode_region`], into a buffer for reuse: `out` becomes the rows of the
-    /// region, `3 * width * height` bytes. With the image's seek points (see
-    /// [`build_seek_points`](crate::build_seek_points)), the decoder reaches a region without
-    /// decoding the rows above it; points that do not belong to these bytes are ignored.
-    ///
-    /// # Errors
-    /// As [`Decoder::decode_region`]; the content of `out` is then undefined.
-    pub fn decode_region_into(
-        &mut self,
-        bytes: &[u8],
-        probe: &Probe,
-        region: Region,
-        seek_points: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
-        // The canvas takes over the buffer, so that decoders write directly into it.
-        std::mem::swap(&mut self.canvas.data, out);
-        let outcome = self.fill_canvas(bytes, probe, region, seek_points.into());
-        std::mem::swap(&mut self.canvas.data, out);
-        outcome?;
-        let row = region.width as usize * 3;
-        let (start, stride) = (self.canvas.start, self.canvas.stride);
-        if start != 0 || stride != row {
-            for y in 0..region.height as usize {
-                let from = start + y * stride;
-                out.copy_within(from..from + row, y * row);
-            }
-        }
-        out.truncate(row * region.height as usize);
-        Ok(())
-    }
-
     /// Decodes a region of the stored image into `self.canvas`.
     pub(crate) fn fill_canvas(
         &mut self,
