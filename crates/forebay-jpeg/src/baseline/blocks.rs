@@ -149,16 +149,8 @@ impl Baseline {
         if !has_end(bytes, header.scan) {
             return Err(Refusal::Damaged("no end of image"));
         }
-        self.layout.set(header);
+        let scan = Scan::new(bytes, header, &mut self.layout, self.pixels.level);
         coefficients.clear();
-        let scan = Scan {
-            bytes,
-            start: header.scan,
-            restart_interval: header.restart_interval,
-            tables: header.tables(),
-            layout: &self.layout,
-            level: self.pixels.level,
-        };
         let frame = Frame::of(header);
         let [cursor, _] = &mut self.cursors;
         cursor.rewind(&scan);

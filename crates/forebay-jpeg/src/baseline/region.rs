@@ -204,19 +204,11 @@ impl Baseline {
             self.header.make_multi_symbols();
         }
         let header = &self.header;
-        self.layout.set(header);
+        let scan = Scan::new(bytes, header, &mut self.layout, self.pixels.level);
         for coefficients in &mut self.coefficients {
             coefficients.clear();
-            coefficients.resize(self.layout.coefficients(), 0);
+            coefficients.resize(scan.layout.coefficients(), 0);
         }
-        let scan = Scan {
-            bytes,
-            start: header.scan,
-            restart_interval: header.restart_interval,
-            tables: header.tables(),
-            layout: &self.layout,
-            level: self.pixels.level,
-        };
         let mut run = Run {
             header,
             scan,

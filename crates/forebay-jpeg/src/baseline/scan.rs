@@ -22,7 +22,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn set(&mut self, header: &Header) {
+    fn set(&mut self, header: &Header) {
         self.slots.clear();
         for mcu in 0..BATCH {
             let mut base = 0;
@@ -81,6 +81,26 @@ pub(super) struct Scan<'a> {
     pub(super) tables: Tables<'a>,
     pub(super) layout: &'a Layout,
     pub(super) level: Level,
+}
+
+impl<'a> Scan<'a> {
+    /// Returns the scan after a header, and sets the layout of its batches.
+    pub(super) fn new(
+        bytes: &'a [u8],
+        header: &'a Header,
+        layout: &'a mut Layout,
+        level: Level,
+    ) -> Self {
+        layout.set(header);
+        Self {
+            bytes,
+            start: header.scan,
+            restart_interval: header.restart_interval,
+            tables: header.tables(),
+            layout,
+            level,
+        }
+    }
 }
 
 /// A seek point: the start of a row of MCUs or of a piece of a row.

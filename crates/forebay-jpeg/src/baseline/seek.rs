@@ -413,16 +413,8 @@ impl SeekPointBuilder {
     /// Finds all points of a grid with little memory.
     fn walk_in_order(&mut self, jpeg: &[u8], grid: &Grid) -> Option<()> {
         let header = &self.header;
-        self.layout.set(header);
-        self.scratch.resize(self.layout.coefficients(), 0);
-        let scan = Scan {
-            bytes: jpeg,
-            start: header.scan,
-            restart_interval: 0,
-            tables: header.tables(),
-            layout: &self.layout,
-            level: Level::detect(),
-        };
+        let scan = Scan::new(jpeg, header, &mut self.layout, Level::detect());
+        self.scratch.resize(scan.layout.coefficients(), 0);
         let cursor = &mut self.cursor;
         cursor.rewind(&scan);
         let mut place = Place {
