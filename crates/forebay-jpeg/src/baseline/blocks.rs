@@ -3,7 +3,7 @@
 
 use super::Refusal;
 use super::entropy::{PAIR, TAIL};
-use super::header::Header;
+pub(crate) use super::header::Frame;
 pub(crate) use super::region::Window as McuWindow;
 use super::region::{Baseline, has_end};
 pub(crate) use super::scan::ScanEnd;
@@ -12,38 +12,7 @@ use crate::region::Region;
 use crate::rows::Rows;
 use std::ops::Range;
 
-/// The shape of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Frame {
-    /// Width and height in pixels.
-    pub(crate) size: (usize, usize),
-    /// MCUs per row and per column.
-    pub(crate) mcus: (usize, usize),
-    /// Number of components: one or three.
-    pub(crate) components: usize,
-    /// Blocks of each component per MCU: horizontally and vertically.
-    pub(crate) factors: [(usize, usize); 3],
-    /// Numbers of the DC and AC Huffman tables of each component.
-    pub(crate) selectors: [(usize, usize); 3],
-    /// MCUs between restart markers; 0 without restart markers.
-    pub(crate) restart_interval: usize,
-    /// Offset of the entropy-coded data.
-    pub(crate) scan: usize,
-}
-
 impl Frame {
-    fn of(header: &Header) -> Self {
-        Self {
-            size: (header.width, header.height),
-            mcus: header.mcus(),
-            components: header.components,
-            factors: std::array::from_fn(|i| header.factors(i)),
-            selectors: std::array::from_fn(|i| header.selectors(i)),
-            restart_interval: header.restart_interval,
-            scan: header.scan,
-        }
-    }
-
     /// Returns the number of coefficients for which `batch` MCUs need space.
     pub(crate) fn coefficients(&self, batch: usize) -> usize {
         let rows = self.factors[..self.components].iter();
@@ -105,7 +74,7 @@ impl Baseline {
             .read_without_codes(head)
             .map_err(Refusal::Foreign)?;
         self.place(size, scale, region)?;
-        let frame = Frame::of(&self.header);
+        let frame = self.header.frame;
         let window = self.pixels.window.clone();
         let batch = blocks.start(&frame, &window)?;
         let [coefficients, _] = &mut self.coefficients;
@@ -132,7 +101,7 @@ impl Baseline {
     pub(crate) fn frame(&mut self, head: &[u8]) -> Result<Frame, Refusal> {
         let read = self.header.read_without_codes(head);
         read.map_err(Refusal::Foreign)?;
-        Ok(Frame::of(&self.header))
+        Ok(self.header.frame)
     }
 
     /// Reads the coefficients of a whole image, [`READ_BATCH`] MCUs of a row at a time; see
@@ -146,12 +115,12 @@ impl Baseline {
     ) -> Result<(Frame, Option<ScanEnd>), Refusal> {
         self.header.read(bytes).map_err(Refusal::Foreign)?;
         let header = &self.header;
-        if !has_end(bytes, header.scan) {
+        if !has_end(bytes, header.frame.scan) {
             return Err(Refusal::Damaged("no end of image"));
         }
         let scan = Scan::new(bytes, header, &mut self.layout, self.pixels.level);
         coefficients.clear();
-        let frame = Frame::of(header);
+        let frame = header.frame;
         let [cursor, _] = &mut self.cursors;
         cursor.rewind(&scan);
         let room = frame.coefficients(READ_BATCH);

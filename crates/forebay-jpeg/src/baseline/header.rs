@@ -50,8 +50,25 @@ pub(super) const MCU_BLOCKS: usize = 6;
 struct Component {
     id: u8,
     quantisation: usize,
-    dc: usize,
-    ac: usize,
+}
+
+/// The shape of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Frame {
+    /// Width and height in pixels.
+    pub(crate) size: (usize, usize),
+    /// MCUs per row and per column.
+    pub(crate) mcus: (usize, usize),
+    /// Number of components: one or three.
+    pub(crate) components: usize,
+    /// Blocks of each component per MCU: horizontally and vertically.
+    pub(crate) factors: [(usize, usize); 3],
+    /// Numbers of the DC and AC Huffman tables of each component.
+    pub(crate) selectors: [(usize, usize); 3],
+    /// MCUs between restart markers; 0 without restart markers.
+    pub(crate) restart_interval: usize,
+    /// Offset of the entropy-coded data.
+    pub(crate) scan: usize,
 }
 
 /// Quantization steps of the coefficients, row by row. They are unsigned; products are taken modulo
@@ -61,16 +78,9 @@ pub(crate) type Steps = [i16; 64];
 /// The header of the current file; tables are kept from file to file.
 #[derive(Debug)]
 pub(super) struct Header {
-    pub(super) width: usize,
-    pub(super) height: usize,
-    /// Number of components: one or three.
-    pub(super) components: usize,
+    pub(super) frame: Frame,
     pub(super) sampling: Sampling,
     pub(super) output: Output,
-    /// MCUs between restart markers; 0 without restart markers.
-    pub(super) restart_interval: usize,
-    /// Offset of the entropy-coded data.
-    pub(super) scan: usize,
     component: [Component; 3],
     steps: [Steps; 4],
     dc: [Table; 4],
@@ -80,13 +90,9 @@ pub(super) struct Header {
 impl Default for Header {
     fn default() -> Self {
         Self {
-            width: 0,
-            height: 0,
-            components: 0,
+            frame: Frame::default(),
             sampling: Sampling::default(),
             output: Output::default(),
-            restart_interval: 0,
-            scan: 0,
             component: Default::default(),
             steps: [[0; 64]; 4],
             dc: std::array::from_fn(|_| Table::new(Kind::Dc)),
@@ -154,7 +160,7 @@ impl Header {
             ac: [!with_codes; 4],
             ..Seen::default()
         };
-        self.restart_interval = 0;
+        self.frame = Frame::default();
         let mut at = 2;
         loop {
             let segment = jpeg::segment(bytes, at).map_err(|_| "damaged markers")?;
@@ -179,10 +185,10 @@ impl Header {
                 }
                 DRI => {
                     let interval = jpeg::restart_interval(payload);
-                    self.restart_interval = interval.ok_or("odd restart interval")?;
+                    self.frame.restart_interval = interval.ok_or("odd restart interval")?;
                 }
                 SOS => {
-                    self.scan = at;
+                    self.frame.scan = at;
                     return self.scan_header(&segment, &seen);
                 }
                 DHT | 0xe0..=0xef | 0xfe => {}
@@ -196,13 +202,13 @@ impl Header {
         let &[8, h1, h0, w1, w0, components, ref rest @ ..] = payload else {
             return Err("not 8 bits a sample");
         };
-        self.width = usize::from(u16::from_be_bytes([w1, w0]));
-        self.height = usize::from(u16::from_be_bytes([h1, h0]));
-        self.components = usize::from(components);
-        if self.width == 0 || self.height == 0 {
+        let width = usize::from(u16::from_be_bytes([w1, w0]));
+        let height = usize::from(u16::from_be_bytes([h1, h0]));
+        let components = usize::from(components);
+        if width == 0 || height == 0 {
             return Err("no size");
         }
-        if !matches!(self.components, 1 | 3) || rest.len() != 3 * self.components {
+        if !matches!(components, 1 | 3) || rest.len() != 3 * components {
             return Err("not one or three components");
         }
         let mut sampling = [Sampling::default(); 3];
@@ -217,10 +223,9 @@ impl Header {
             self.component[i] = Component {
                 id,
                 quantisation: usize::from(quantisation),
-                ..Component::default()
             };
         }
-        self.sampling = if self.components == 1 {
+        self.sampling = if components == 1 {
             // The scan of a single component is not interleaved, so its sampling factors do not matter.
             if !(1..=4).contains(&sampling[0].h) || !(1..=4).contains(&sampling[0].v) {
                 return Err("odd sampling factors");
@@ -235,6 +240,14 @@ impl Header {
                 (1 | 2, 1 | 2) | (4, 1) => sampling[0],
                 _ => return Err("odd sampling factors"),
             }
+        };
+        let Sampling { h, v } = self.sampling;
+        self.frame = Frame {
+            size: (width, height),
+            mcus: (width.div_ceil(8 * h), height.div_ceil(8 * v)),
+            components,
+            factors: [(h, v), (1, 1), (1, 1)],
+            ..self.frame
         };
         Ok(())
     }
@@ -258,25 +271,25 @@ impl Header {
         let Some((&count, rest)) = segment.payload.split_first() else {
             return Err("damaged scan header");
         };
-        if usize::from(count) != self.components {
+        if usize::from(count) != self.frame.components {
             return Err("several scans");
         }
         let (selectors, rest) = rest
-            .split_at_checked(2 * self.components)
+            .split_at_checked(2 * self.frame.components)
             .ok_or("damaged scan header")?;
         if rest != [0, 63, 0] {
             return Err("a scan of a part of the coefficients");
         }
-        let components = &mut self.component[..self.components];
-        for (component, selector) in components.iter_mut().zip(selectors.chunks_exact(2)) {
+        for (i, selector) in selectors.chunks_exact(2).enumerate() {
+            let component = self.component[i];
             if component.id != selector[0] {
                 return Err("components in another order");
             }
-            component.dc = usize::from(selector[1] >> 4);
-            component.ac = usize::from(selector[1] & 15);
+            let (dc, ac) = (usize::from(selector[1] >> 4), usize::from(selector[1] & 15));
+            self.frame.selectors[i] = (dc, ac);
             let defined = |tables: &[bool; 4], place: usize| tables.get(place) == Some(&true);
-            if !defined(&seen.dc, component.dc)
-                || !defined(&seen.ac, component.ac)
+            if !defined(&seen.dc, dc)
+                || !defined(&seen.ac, ac)
                 || !defined(&seen.steps, component.quantisation)
             {
                 return Err("a table that the file does not define");
@@ -284,10 +297,10 @@ impl Header {
         }
         let ids: [u8; 3] = self.component.map(|component| component.id);
         let [a, b, c] = ids;
-        if self.components == 3 && (a == b || b == c || a == c) {
+        if self.frame.components == 3 && (a == b || b == c || a == c) {
             return Err("two components of one name");
         }
-        self.output = match jpeg::color(&ids[..self.components], seen.jfif, seen.adobe) {
+        self.output = match jpeg::color(&ids[..self.frame.components], seen.jfif, seen.adobe) {
             Some(ColorModel::Gray) => Output::Gray,
             Some(ColorModel::YCbCr) => Output::YCbCr,
             Some(ColorModel::Rgb) => Output::Rgb,
@@ -299,17 +312,17 @@ impl Header {
     /// Builds multi-symbol tables, if they are not current. This pays off if enough blocks are
     /// skipped.
     pub(super) fn make_multi_symbols(&mut self) {
-        for component in &self.component[..self.components] {
-            self.ac[component.ac].make_multi_symbols();
+        for &(_, ac) in &self.frame.selectors[..self.frame.components] {
+            self.ac[ac].make_multi_symbols();
         }
     }
 
     /// Returns the Huffman tables by component.
     pub(super) fn tables(&self) -> Tables<'_> {
-        let component = |i: usize| self.component[i.min(self.components - 1)];
+        let selectors = |i: usize| self.frame.selectors[i.min(self.frame.components - 1)];
         Tables {
-            dc: std::array::from_fn(|i| &self.dc[component(i).dc]),
-            ac: std::array::from_fn(|i| &self.ac[component(i).ac]),
+            dc: std::array::from_fn(|i| &self.dc[selectors(i).0]),
+            ac: std::array::from_fn(|i| &self.ac[selectors(i).1]),
             multi_symbols: self.multi_symbols(),
         }
     }
@@ -317,8 +330,8 @@ impl Header {
     /// Returns the multi-symbols by component, if all of them exist.
     fn multi_symbols(&self) -> Option<[&MultiSymbolTable; 4]> {
         let multi_symbols = |i: usize| {
-            let component = self.component[i.min(self.components - 1)];
-            self.ac[component.ac].multi_symbols()
+            let (_, ac) = self.frame.selectors[i.min(self.frame.components - 1)];
+            self.ac[ac].multi_symbols()
         };
         Some([
             multi_symbols(0)?,
@@ -326,26 +339,6 @@ impl Header {
             multi_symbols(2)?,
             multi_symbols(3)?,
         ])
-    }
-
-    /// Returns the numbers of a component's DC and AC Huffman tables.
-    pub(super) fn selectors(&self, component: usize) -> (usize, usize) {
-        let component = &self.component[component];
-        (component.dc, component.ac)
-    }
-
-    /// Returns the blocks of a component per MCU: horizontally and vertically.
-    pub(super) fn factors(&self, component: usize) -> (usize, usize) {
-        match component {
-            0 => (self.sampling.h, self.sampling.v),
-            _ => (1, 1),
-        }
-    }
-
-    /// Returns the number of MCUs per row and per column of the image.
-    pub(super) fn mcus(&self) -> (usize, usize) {
-        let Sampling { h, v } = self.sampling;
-        (self.width.div_ceil(8 * h), self.height.div_ceil(8 * v))
     }
 
     /// Returns the quantization steps of a component.

@@ -31,8 +31,8 @@ pub(super) fn slots(header: &Header) -> Option<Vec<Slot<'_>>> {
     let multi_symbols = tables.multi_symbols?;
     let mut slots = Vec::with_capacity(MCU_BLOCKS);
     let all = tables.dc.into_iter().zip(tables.ac).zip(multi_symbols);
-    for (component, ((dc, ac), multi_symbols)) in all.enumerate().take(header.components) {
-        let (h, v) = header.factors(component);
+    for (component, ((dc, ac), multi_symbols)) in all.enumerate().take(header.frame.components) {
+        let (h, v) = header.frame.factors[component];
         slots.extend((0..h * v).map(|_| Slot {
             component,
             dc,

@@ -63,8 +63,8 @@ impl Geometry {
         let double = luma < 8 && h % 2 == 0 && v % 2 == 0;
         let chroma = if double { 2 * luma } else { luma };
         Self {
-            width: header.width.div_ceil(scale),
-            height: header.height.div_ceil(scale),
+            width: header.frame.size.0.div_ceil(scale),
+            height: header.frame.size.1.div_ceil(scale),
             luma,
             chroma,
             sampling: Sampling {
@@ -124,7 +124,7 @@ impl Window {
     /// Returns the number of unneeded MCUs before or between needed ones; in rows with a seek point
     /// of their own, of those between the seek point and the needed ones.
     fn walked_over(&self, header: &Header, points: Option<&Points>) -> usize {
-        let (columns, _) = header.mcus();
+        let (columns, _) = header.frame.mcus;
         let by_points = self.by_points(points);
         let to_point = points.map_or(0, |points| {
             self.columns.start - points.column(self.columns.start)
@@ -182,14 +182,14 @@ impl Baseline {
         out: &mut dyn Rows,
     ) -> Result<(), Refusal> {
         self.header.read(bytes).map_err(Refusal::Foreign)?;
-        if !has_end(bytes, self.header.scan) {
+        if !has_end(bytes, self.header.frame.scan) {
             return Err(Refusal::Damaged("no end of image"));
         }
         self.place(size, scale, region)?;
         let header = &self.header;
         let window = &self.pixels.window;
         // Restart markers serve the same purpose.
-        let seek_points = match header.restart_interval {
+        let seek_points = match header.frame.restart_interval {
             0 => seek_points,
             _ => SeekPoints::None,
         };
@@ -244,7 +244,7 @@ impl Baseline {
         region: Region,
     ) -> Result<(), Refusal> {
         let header = &self.header;
-        if (header.width, header.height) != (size.0 as usize, size.1 as usize) {
+        if header.frame.size != (size.0 as usize, size.1 as usize) {
             return Err(Refusal::Damaged("two different sizes"));
         }
         let area = Area {
@@ -286,7 +286,7 @@ impl Run<'_> {
         mut recorded: Option<&mut Vec<RowStart>>,
         out: &mut dyn Rows,
     ) -> Result<(), Refusal> {
-        let (mcus, _) = self.header.mcus();
+        let (mcus, _) = self.header.frame.mcus;
         let columns = self.pixels.window.columns.clone();
         let [cursor, _] = &mut *self.cursors;
         let [coefficients, _] = &mut *self.coefficients;
@@ -336,7 +336,7 @@ impl Run<'_> {
         rows: Range<usize>,
         out: &mut dyn Rows,
     ) -> Result<(), Refusal> {
-        let (mcus, _) = self.header.mcus();
+        let (mcus, _) = self.header.frame.mcus;
         let columns = self.pixels.window.columns.clone();
         let scan = &self.scan;
         let [first, second] = &mut *self.cursors;
@@ -414,7 +414,7 @@ pub(super) struct Pixels {
 impl Pixels {
     fn set(&mut self, header: &Header, geometry: Geometry, window: Window, area: Area) {
         for (component, plane) in self.planes.iter_mut().enumerate() {
-            let (h, v) = header.factors(component);
+            let (h, v) = header.frame.factors[component];
             let block = geometry.block(component);
             plane.stride = window.columns.len() * h * block + PLANE_SLACK;
             plane.rows = RING * v * block;
@@ -448,9 +448,9 @@ impl Pixels {
         use super::entropy::PAIR;
         let (column, count) = (columns.start, columns.len());
         let mut base = 0;
-        let planes = self.planes.iter_mut().take(header.components);
+        let planes = self.planes.iter_mut().take(header.frame.components);
         for (component, plane) in planes.enumerate() {
-            let (h, v) = header.factors(component);
+            let (h, v) = header.frame.factors[component];
             let block = self.geometry.block(component);
             let pairs = (count * h).div_ceil(2);
             for block_row in 0..v {

@@ -26,8 +26,8 @@ impl Layout {
         self.slots.clear();
         for mcu in 0..BATCH {
             let mut base = 0;
-            for component in 0..header.components {
-                let (h, v) = header.factors(component);
+            for component in 0..header.frame.components {
+                let (h, v) = header.frame.factors[component];
                 for row in 0..v {
                     for column in mcu * h..(mcu + 1) * h {
                         let pair = base + row * pairs_in_row(h, BATCH) + column / 2;
@@ -94,8 +94,8 @@ impl<'a> Scan<'a> {
         layout.set(header);
         Self {
             bytes,
-            start: header.scan,
-            restart_interval: header.restart_interval,
+            start: header.frame.scan,
+            restart_interval: header.frame.restart_interval,
             tables: header.tables(),
             layout,
             level,

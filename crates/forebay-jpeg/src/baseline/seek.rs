@@ -113,7 +113,7 @@ impl Points {
             return None;
         }
         let (head, mut rest) = body.split_first_chunk::<HEAD>()?;
-        self.grid = Grid::new(header.mcus(), head[6], head[7])?;
+        self.grid = Grid::new(header.frame.mcus, head[6], head[7])?;
         if *head != self::head(jpeg, header, &self.grid)? {
             return None;
         }
@@ -132,7 +132,7 @@ impl Points {
         header: &Header,
     ) -> Option<()> {
         self.points.clear();
-        self.grid = Grid::new(header.mcus(), step, 1)?;
+        self.grid = Grid::new(header.frame.mcus, step, 1)?;
         let count = Some(count).filter(|&count| count <= self.grid.points())?;
         self.read_points(&mut bytes, count, jpeg, header)
     }
@@ -149,7 +149,7 @@ impl Points {
         for _ in 1..count {
             let step = varint(rest)?;
             point.bits = point.bits.checked_add(step).filter(|_| step > 0)?;
-            for predictor in &mut point.predictors[..header.components] {
+            for predictor in &mut point.predictors[..header.frame.components] {
                 let step = i32::try_from(signed(varint(rest)?)).ok()?;
                 *predictor = predictor.checked_add(step)?;
             }
@@ -247,7 +247,7 @@ impl RowStart {
 
 fn first(header: &Header) -> Point {
     Point {
-        bits: header.scan as u64 * 8,
+        bits: header.frame.scan as u64 * 8,
         predictors: Predictors::default(),
     }
 }
@@ -255,9 +255,9 @@ fn first(header: &Header) -> Point {
 fn head(jpeg: &[u8], header: &Header, grid: &Grid) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
     head[0] = VERSION;
-    head[1] = header.components as u8;
-    head[2..4].copy_from_slice(&u16::try_from(header.width).ok()?.to_le_bytes());
-    head[4..6].copy_from_slice(&u16::try_from(header.height).ok()?.to_le_bytes());
+    head[1] = header.frame.components as u8;
+    head[2..4].copy_from_slice(&u16::try_from(header.frame.size.0).ok()?.to_le_bytes());
+    head[4..6].copy_from_slice(&u16::try_from(header.frame.size.1).ok()?.to_le_bytes());
     head[6] = grid.step;
     head[7] = grid.pieces;
     head[8..12].copy_from_slice(&u32::try_from(jpeg.len()).ok()?.to_le_bytes());
@@ -313,8 +313,8 @@ impl SeekPointBuilder {
     pub fn build(&mut self, jpeg: &[u8], density: SeekDensity) -> Option<Vec<u8>> {
         self.has_read_all = false;
         self.header.read(jpeg).ok()?;
-        let mcus = self.header.mcus();
-        if self.header.restart_interval > 0 {
+        let mcus = self.header.frame.mcus;
+        if self.header.frame.restart_interval > 0 {
             return None;
         }
         let pieces = match density {
@@ -365,10 +365,10 @@ impl SeekPointBuilder {
             return None;
         };
         self.header.read(jpeg).ok()?;
-        if self.header.restart_interval > 0 {
+        if self.header.frame.restart_interval > 0 {
             return None;
         }
-        let mcus = self.header.mcus();
+        let mcus = self.header.frame.mcus;
         let grid = Grid::new(mcus, step, pieces)?;
         self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
         self.encode(jpeg, &grid)
@@ -378,8 +378,8 @@ impl SeekPointBuilder {
     #[cfg(test)]
     pub(super) fn build_grid(&mut self, jpeg: &[u8], step: u8, pieces: u8) -> Option<Vec<u8>> {
         self.header.read(jpeg).ok()?;
-        let mcus = self.header.mcus();
-        if self.header.restart_interval > 0 {
+        let mcus = self.header.frame.mcus;
+        if self.header.frame.restart_interval > 0 {
             return None;
         }
         self.walk(jpeg, &Grid::new(mcus, 1, pieces)?)?;
@@ -405,7 +405,7 @@ impl SeekPointBuilder {
         let found = starts.find(jpeg, &self.header, Level::detect());
         let mcus = (0..grid.points()).map(|point| grid.mcu(point));
         let put = |point| points.push(point);
-        let found = found.and_then(|()| starts.points(mcus, self.header.scan, put));
+        let found = found.and_then(|()| starts.points(mcus, self.header.frame.scan, put));
         starts.clear();
         found
     }
@@ -419,7 +419,7 @@ impl SeekPointBuilder {
         cursor.rewind(&scan);
         let mut place = Place {
             unstuffed: 0,
-            offset: header.scan,
+            offset: header.frame.scan,
         };
         self.points.clear();
         self.points.push(first(header));
@@ -461,7 +461,7 @@ fn put_points<'a>(
     for point in points.skip(1) {
         put_varint(out, point.bits.checked_sub(last.bits)?);
         let pairs = point.predictors.iter().zip(&last.predictors);
-        for (new, old) in pairs.take(header.components) {
+        for (new, old) in pairs.take(header.frame.components) {
             put_varint(out, unsigned(i64::from(*new) - i64::from(*old)));
         }
         last = *point;
@@ -511,7 +511,7 @@ mod tests {
     fn both_ways(builder: &mut SeekPointBuilder, jpeg: &[u8]) -> [Option<Vec<Point>>; 2] {
         builder.header.read(jpeg).unwrap();
         builder.header.make_multi_symbols();
-        let mcus = builder.header.mcus();
+        let mcus = builder.header.frame.mcus;
         let grid = Grid::new(mcus, 1, mcus.0.min(8) as u8).unwrap();
         assert!(Starts::suit(jpeg, &builder.header));
         let found = builder.read_starts(jpeg, &grid);
@@ -543,7 +543,7 @@ mod tests {
         for sampling in [Subsampling::S420, Subsampling::S444] {
             let jpeg = encode(Kind { sampling, ..PLAIN }, 300, 200);
             builder.header.read(&jpeg).unwrap();
-            let scan = builder.header.scan;
+            let scan = builder.header.frame.scan;
             for round in 0..600 {
                 let mut damaged = jpeg.clone();
                 for _ in 0..=round % 3 {

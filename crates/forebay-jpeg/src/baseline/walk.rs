@@ -37,18 +37,18 @@ pub(super) struct Starts {
 impl Starts {
     /// Returns whether [`Starts::find`] supports an image of this size.
     pub(super) fn suit(jpeg: &[u8], header: &Header) -> bool {
-        let (across, down) = header.mcus();
-        jpeg.len() - header.scan <= MAX_BYTES && across * down <= MAX_MCUS
+        let (across, down) = header.frame.mcus;
+        jpeg.len() - header.frame.scan <= MAX_BYTES && across * down <= MAX_MCUS
     }
 
     /// Walks over a scan without restart markers, with the multi-symbols of its tables. Returns
     /// `None` if the scan is damaged.
     pub(super) fn find(&mut self, jpeg: &[u8], header: &Header, level: Level) -> Option<()> {
-        unstuff(&jpeg[header.scan..], &mut self.bytes);
+        unstuff(&jpeg[header.frame.scan..], &mut self.bytes);
         let (end, middle) = (8 * self.bytes.len(), self.bytes.len() / 2);
         self.bytes.resize(self.bytes.len() + PADDING, 0);
         let slots = slots(header)?;
-        let mcus = header.mcus().0 * header.mcus().1;
+        let mcus = header.frame.mcus.0 * header.frame.mcus.1;
         let starts = std::mem::take(&mut self.first);
         let mut first = Lane::new(&self.bytes, 0, (&slots, mcus), starts)?;
         self.meeting = None;

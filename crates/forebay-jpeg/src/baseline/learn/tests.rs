@@ -136,7 +136,7 @@ fn crops_of_several_epochs_equal_those_without_points() {
             let mut header = Header::default();
             header.read(&jpeg).unwrap();
             if let (Some(last), Some(auto)) = (last, auto)
-                && usize::from(last.last_row()) + usize::from(last.step()) >= header.mcus().1
+                && usize::from(last.last_row()) + usize::from(last.step()) >= header.frame.mcus.1
             {
                 assert_eq!(*last.encoded(), auto[16..auto.len() - 4], "{kind:?}");
                 steps[usize::from(last.step())] += 1;
