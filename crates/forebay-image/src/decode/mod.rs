@@ -11,7 +11,7 @@ pub use mask::{check_mask, decode_mask};
 pub(crate) use picture::ImageGeometry as Opened;
 
 use crate::error::{ImageError, Result};
-use crate::format::{Canvas, DecodeJob, Format, FormatDecoder, Outcome, Probe, Scratch, probe};
+use crate::format::{Canvas, DecodeJob, Format, Probe, Scratch, probe};
 use crate::guard::catch_panic;
 use crate::options::DecodeOptions;
 use crate::output::{Converter, Layout};
@@ -73,8 +73,7 @@ impl Decoder {
         let picture = self.open(bytes)?;
         let (width, height) = picture.size();
         let region = Region::whole(width, height);
-        let decoders = picture.probe.format.imp().decoders();
-        self.fill(bytes, &picture, region, SeekPoints::None, decoders)?;
+        self.fill(bytes, &picture, region, SeekPoints::None, false)?;
         Ok(self.canvas.cut(&region))
     }
 
@@ -86,13 +85,7 @@ impl Decoder {
     pub fn check_codes(&mut self, bytes: &[u8]) -> Result<()> {
         let format = probe(bytes, &self.options.limits)?.format;
         let (scratch, limits) = (&mut self.scratch, &self.options.limits);
-        let check = || {
-            format
-                .imp()
-                .check_codes(bytes, limits, scratch)
-                .map(|()| Outcome::Done)
-        };
-        guarded(format, check).map(drop)
+        guarded(format, || format.imp().check_codes(bytes, limits, scratch))
     }
 
     /// Decodes a region of the stored image (not oriented, at full size). The pixels equal those of
@@ -119,11 +112,11 @@ impl Decoder {
         region: Region,
         seek_points: SeekPoints<'_>,
     ) -> Result<()> {
-        let decoders = probe.format.imp().decoders();
-        self.fill_scaled(bytes, probe, 1, region, seek_points, decoders)
+        self.fill_scaled(bytes, probe, 1, region, seek_points, false)
     }
 
-    /// As [`Decoder::fill_canvas`], at a decode scale and with some of the format's decoders.
+    /// As [`Decoder::fill_canvas`], at a decode scale; `declined` says whether
+    /// [`stream`](Self::stream) has declined the image.
     fn fill_scaled(
         &mut self,
         bytes: &[u8],
@@ -131,7 +124,7 @@ impl Decoder {
         scale: u32,
         region: Region,
         seek_points: SeekPoints<'_>,
-        decoders: &[FormatDecoder],
+        declined: bool,
     ) -> Result<()> {
         region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
         let format = probe.format;
@@ -142,23 +135,19 @@ impl Decoder {
             region,
             limits: &self.options.limits,
             seek_points,
+            declined,
         };
-        for decoder in decoders {
-            let (scratch, canvas) = (&mut self.scratch, &mut self.canvas);
-            match guarded(format, || (decoder.decode)(&job, scratch, canvas))? {
-                Outcome::Declined => continue,
-                Outcome::Done if self.canvas.holds(&region) => return Ok(()),
-                Outcome::Done => {
-                    let what = "it delivered too few pixels".into();
-                    return Err(ImageError::Decoder { format, what });
-                }
-            }
+        let (scratch, canvas) = (&mut self.scratch, &mut self.canvas);
+        guarded(format, || format.imp().decode(&job, scratch, canvas))?;
+        if !self.canvas.holds(&region) {
+            let what = "it delivered too few pixels".into();
+            return Err(ImageError::Decoder { format, what });
         }
-        Err(ImageError::unsupported(format, "no decoder in this build"))
+        Ok(())
     }
 
-    /// Decodes a region at a scale and resizes it as planned, row by row, if the first decoder of
-    /// the format supports this and does not decline. Returns the time spent on resizing; if the
+    /// Decodes a region at a scale and resizes it as planned, row by row, if the format supports
+    /// this and does not decline. Returns the time spent on resizing; if the
     /// decoder declines, the content of `out` is undefined.
     fn stream(
         &mut self,
@@ -171,10 +160,6 @@ impl Decoder {
     ) -> Result<Option<Duration>> {
         region.check(probe.width.div_ceil(scale), probe.height.div_ceil(scale))?;
         let format = probe.format;
-        let first = format.imp().decoders().first();
-        let Some(stream) = first.and_then(|decoder| decoder.stream) else {
-            return Ok(None);
-        };
         let job = DecodeJob {
             bytes,
             probe,
@@ -182,17 +167,18 @@ impl Decoder {
             region,
             limits: &self.options.limits,
             seek_points,
+            declined: false,
         };
         let mut passes = self.resizer.passes(layout, out);
         let scratch = &mut self.scratch;
-        let outcome = guarded(format, || stream(&job, scratch, &mut passes))?;
-        Ok((outcome == Outcome::Done).then(|| passes.finish()))
+        let done = guarded(format, || format.imp().stream(&job, scratch, &mut passes))?;
+        Ok(done.then(|| passes.finish()))
     }
 }
 
 /// Runs a decoder and converts a panic to an error. A panic may leave state behind, all of which is
 /// overwritten for the next image.
-fn guarded(format: Format, decode: impl FnOnce() -> Result<Outcome>) -> Result<Outcome> {
+fn guarded<T>(format: Format, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     let outcome = catch_panic(decode);
     outcome.unwrap_or_else(|panic| Err(panicked(format, &*panic)))
 }

@@ -2,7 +2,7 @@
 
 use super::Decoder;
 use crate::error::Result;
-use crate::format::{Canvas, FormatDecoder, Probe, probe};
+use crate::format::{Canvas, Probe, probe};
 use crate::geometry::SpatialMap;
 use crate::orientation::Orientation;
 use crate::output::Layout;
@@ -131,16 +131,13 @@ impl Decoder {
             orientation,
             scale,
         } = picture;
-        let mut decoders = probe.format.imp().decoders();
         if orientation.is_none() {
             let to = (layout, &mut *out);
             if let Some(spent) = self.stream(bytes, probe, *scale, region, seek_points, to)? {
                 return Ok(spent);
             }
-            let streams = |decoder: &&FormatDecoder| decoder.stream.is_some();
-            decoders = &decoders[decoders.iter().take_while(streams).count()..];
         }
-        self.fill(bytes, picture, region, seek_points, decoders)?;
+        self.fill(bytes, picture, region, seek_points, orientation.is_none())?;
         let begun = Instant::now();
         let (rows, stride) = (self.canvas.rows_from(), self.canvas.stride);
         self.resizer.run(rows, stride, layout, out);
@@ -154,7 +151,7 @@ impl Decoder {
         picture: &ImageGeometry,
         region: Region,
         seek_points: SeekPoints<'_>,
-        decoders: &[FormatDecoder],
+        declined: bool,
     ) -> Result<()> {
         let ImageGeometry {
             probe,
@@ -163,10 +160,10 @@ impl Decoder {
         } = picture;
         let (width, height) = picture.decoded();
         if orientation.is_none() {
-            return self.fill_scaled(bytes, probe, *scale, region, seek_points, decoders);
+            return self.fill_scaled(bytes, probe, *scale, region, seek_points, declined);
         }
         let stored = orientation.stored(region, width, height);
-        self.fill_scaled(bytes, probe, *scale, stored, seek_points, decoders)?;
+        self.fill_scaled(bytes, probe, *scale, stored, seek_points, declined)?;
         let size = (stored.width as usize, stored.height as usize);
         let canvas = &mut self.canvas;
         let bytes = size.0 * size.1 * 3 + Canvas::TAIL;

@@ -1,29 +1,8 @@
 //! The interface of a format's decoders: the job, and the canvas for the pixels.
 
 use super::Probe;
-use crate::error::Result;
-use forebay_jpeg::internals::{Decoders, Rows};
+use forebay_jpeg::internals::Decoders;
 use forebay_jpeg::{Limits, Region, RgbImage, SeekPoints};
-
-/// One decoder of a format.
-pub(crate) struct FormatDecoder {
-    /// Decodes the region of a job onto the canvas.
-    pub(crate) decode: fn(&DecodeJob<'_>, &mut Scratch, &mut Canvas) -> Result<Outcome>,
-    /// Decodes the region row by row, if the decoder supports this.
-    pub(crate) stream: Option<Stream>,
-}
-
-/// Decodes row by row. The function may return [`Outcome::Declined`] after some rows.
-pub(crate) type Stream = fn(&DecodeJob<'_>, &mut Scratch, &mut dyn Rows) -> Result<Outcome>;
-
-/// Whether a decoder accepted an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The region is on the canvas.
-    Done,
-    /// The decoder does not support this kind of file; the caller tries the next decoder of the format.
-    Declined,
-}
 
 /// Memory that decoders reuse from image to image.
 #[derive(Debug, Default)]
@@ -43,6 +22,8 @@ pub(crate) struct DecodeJob<'a> {
     pub(crate) limits: &'a Limits,
     /// The image's seek points, not validated.
     pub(crate) seek_points: SeekPoints<'a>,
+    /// Whether the format has [declined](super::ImageFormat::stream) to stream the region.
+    pub(crate) declined: bool,
 }
 
 /// Memory for the pixels of a region. A decoder may write more columns and rows than requested.

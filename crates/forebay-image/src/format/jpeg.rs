@@ -1,8 +1,7 @@
 //! JPEGs and fast images in the table of formats.
 
 use super::{
-    Canvas, Color, DecodeJob, Ending, Format, FormatDecoder, ImageFormat, Outcome, Probe, Scratch,
-    Sniff, ends_with, sniff,
+    Canvas, Color, DecodeJob, Ending, Format, ImageFormat, Probe, Scratch, Sniff, ends_with, sniff,
 };
 use crate::error::Result;
 use forebay_jpeg::internals::{EOI, Memory, RegionJob, Rows, decoded_bytes_per_pixel};
@@ -48,21 +47,28 @@ impl ImageFormat for Jpeg {
         decoded_bytes_per_pixel(self.0, probe.channels, probe.progressive)
     }
 
-    fn decoders(&self) -> &'static [FormatDecoder] {
-        let all = &[
-            FormatDecoder {
-                decode,
-                stream: Some(stream),
-            },
-            FormatDecoder {
-                decode: general,
-                stream: None,
-            },
-        ];
-        match self.0 {
-            Encoding::Jpeg => all,
-            Encoding::Fast => &all[..1],
+    fn stream(
+        &self,
+        job: &DecodeJob<'_>,
+        scratch: &mut Scratch,
+        rows: &mut dyn Rows,
+    ) -> Result<bool> {
+        Ok(scratch.jpeg.stream(&region_job(job, self.0), rows)?)
+    }
+
+    fn decode(
+        &self,
+        job: &DecodeJob<'_>,
+        scratch: &mut Scratch,
+        canvas: &mut Canvas,
+    ) -> Result<()> {
+        let (width, height) = (job.region.width as usize, job.region.height as usize);
+        canvas.reset(width, height);
+        let out = &mut canvas.data[..width * height * 3];
+        if job.declined || !self.stream(job, scratch, &mut Memory::new(out, width))? {
+            scratch.jpeg.general(&region_job(job, self.0), out)?;
         }
+        Ok(())
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
@@ -103,40 +109,10 @@ impl ImageFormat for Jpeg {
     }
 }
 
-/// Decodes a region onto a canvas, or declines.
-fn decode(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
-    let rows = &mut Memory::new(pixels(job, canvas), job.region.width as usize);
-    stream(job, scratch, rows)
-}
-
-/// Decodes a region row by row, or declines, possibly after some of the rows.
-fn stream(job: &DecodeJob<'_>, scratch: &mut Scratch, rows: &mut dyn Rows) -> Result<Outcome> {
-    Ok(match scratch.jpeg.stream(&region_job(job), rows)? {
-        true => Outcome::Done,
-        false => Outcome::Declined,
-    })
-}
-
-/// Decodes a region of any JPEG onto a canvas.
-fn general(job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
-    (scratch.jpeg).general(&region_job(job), pixels(job, canvas))?;
-    Ok(Outcome::Done)
-}
-
-/// Resizes the canvas for the region of a job. Returns the bytes of its pixels.
-fn pixels<'a>(job: &DecodeJob<'_>, canvas: &'a mut Canvas) -> &'a mut [u8] {
-    let (width, height) = (job.region.width as usize, job.region.height as usize);
-    canvas.reset(width, height);
-    &mut canvas.data[..width * height * 3]
-}
-
-fn region_job<'a>(job: &DecodeJob<'a>) -> RegionJob<'a> {
+fn region_job<'a>(job: &DecodeJob<'a>, encoding: Encoding) -> RegionJob<'a> {
     RegionJob {
         bytes: job.bytes,
-        encoding: match job.probe.format {
-            Format::Fast => Encoding::Fast,
-            _ => Encoding::Jpeg,
-        },
+        encoding,
         size: (job.probe.width, job.probe.height),
         scale: job.scale,
         region: job.region,

@@ -14,12 +14,13 @@ mod png;
 mod tiff;
 mod webp;
 
-pub(crate) use decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+pub(crate) use decoding::{Canvas, DecodeJob, Scratch};
 pub(crate) use png::decode_ids as decode_png_ids;
 
 use crate::error::{ImageError, Result};
 pub use crate::file_format::Format;
 use crate::file_format::formats;
+use forebay_jpeg::internals::Rows;
 use forebay_jpeg::{Encoding, Limits};
 pub use jpeg::standard_image;
 use std::fmt;
@@ -41,8 +42,15 @@ pub(crate) trait ImageFormat {
     /// Returns the total memory for decoding in bytes per pixel: RGB output, and the decoder's own buffers.
     fn decoded_bytes_per_pixel(&self, probe: &Probe) -> u64;
 
-    /// Returns the decoders by priority; each may decline. Only the first one may stream.
-    fn decoders(&self) -> &'static [FormatDecoder];
+    /// Decodes the region of a job row by row. Returns `false`, possibly after some rows, if only
+    /// [`decode`](Self::decode) supports this kind of file.
+    fn stream(&self, _: &DecodeJob<'_>, _: &mut Scratch, _: &mut dyn Rows) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Decodes the region of a job onto the canvas.
+    fn decode(&self, job: &DecodeJob<'_>, scratch: &mut Scratch, canvas: &mut Canvas)
+    -> Result<()>;
 
     /// Returns the offset after the image, or `None` if it does not end within `bytes`. Decodes nothing.
     fn end(&self, bytes: &[u8]) -> Option<usize>;

@@ -4,7 +4,7 @@
 //! Rows depend on the rows above them, so all data up to the region's last row is inflated; later
 //! rows are not.
 
-use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+use super::decoding::{Canvas, DecodeJob, Scratch};
 use super::{Color, Ending, Format, ImageFormat, Probe, Sniff, ends_with};
 use crate::error::{ImageError, Result};
 use crate::geometry::MaskIds;
@@ -36,11 +36,8 @@ impl ImageFormat for Png {
         3 + u64::from(probe.channels.max(3)) * u64::from(probe.bits.max(8) / 8)
     }
 
-    fn decoders(&self) -> &'static [FormatDecoder] {
-        &[FormatDecoder {
-            decode,
-            stream: None,
-        }]
+    fn decode(&self, job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<()> {
+        decode(job, canvas)
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
@@ -146,7 +143,7 @@ fn walk<'a>(bytes: &'a [u8], mut stop: impl FnMut(&[u8], &'a [u8]) -> bool) -> O
     }
 }
 
-fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
+fn decode(job: &DecodeJob<'_>, canvas: &mut Canvas) -> Result<()> {
     let limit = job.limits.max_decoded_bytes;
     let wanted = Transformations::EXPAND | Transformations::STRIP_16;
     let mut reader = open(job.bytes, limit, wanted)?;
@@ -211,7 +208,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
         {
             push(row)?;
         }
-        return Ok(Outcome::Done);
+        return Ok(());
     }
     for y in 0..rows.end {
         let Some(row) = reader.next_row().map_err(refuse)? else {
@@ -224,7 +221,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
             push(row.data())?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 fn open(bytes: &[u8], limit: u64, wanted: Transformations) -> Result<Reader<Cursor<&[u8]>>> {

@@ -4,7 +4,7 @@
 //! The directory of tags may be anywhere in the file, often at its end, so a prefix may be too
 //! short to probe.
 
-use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+use super::decoding::{Canvas, DecodeJob, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff};
 use crate::error::{ImageError, Result};
 use ::tiff::TiffError;
@@ -71,11 +71,8 @@ impl ImageFormat for Tiff {
         3 + u64::from(probe.channels) * u64::from(probe.bits / 8) + 1
     }
 
-    fn decoders(&self) -> &'static [FormatDecoder] {
-        &[FormatDecoder {
-            decode,
-            stream: None,
-        }]
+    fn decode(&self, job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<()> {
+        decode(job, canvas)
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
@@ -262,7 +259,7 @@ fn probe(bytes: &[u8]) -> Result<Probe> {
     })
 }
 
-fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
+fn decode(job: &DecodeJob<'_>, canvas: &mut Canvas) -> Result<()> {
     let directory = Directory::read(job.bytes)?;
     if !directory.holds_pixels() {
         return Err(ended());
@@ -310,7 +307,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
             };
         }
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 impl Directory<'_> {

@@ -4,7 +4,7 @@
 //! The `image-webp` crate decodes pixels, always of the whole image: in both encodings a pixel
 //! depends on the pixels above it and to its left.
 
-use super::decoding::{Canvas, DecodeJob, FormatDecoder, Outcome, Scratch};
+use super::decoding::{Canvas, DecodeJob, Scratch};
 use super::{Color, Format, ImageFormat, Probe, Sniff};
 use crate::error::{ImageError, Result};
 use forebay_jpeg::internals::EXIF;
@@ -42,11 +42,8 @@ impl ImageFormat for WebP {
         3 + if probe.color == Color::YCbCr { 3 } else { 13 }
     }
 
-    fn decoders(&self) -> &'static [FormatDecoder] {
-        &[FormatDecoder {
-            decode,
-            stream: None,
-        }]
+    fn decode(&self, job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<()> {
+        decode(job, canvas)
     }
 
     fn end(&self, bytes: &[u8]) -> Option<usize> {
@@ -219,7 +216,7 @@ fn find<'a>(bytes: &'a [u8], name: &[u8; 4]) -> Option<&'a [u8]> {
     }
 }
 
-fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<Outcome> {
+fn decode(job: &DecodeJob<'_>, canvas: &mut Canvas) -> Result<()> {
     let Some(end) = end(job.bytes) else {
         return Err(ended());
     };
@@ -249,7 +246,7 @@ fn decode(job: &DecodeJob<'_>, _: &mut Scratch, canvas: &mut Canvas) -> Result<O
     let region = job.region;
     canvas.stride = width as usize * 3;
     canvas.start = (region.y as usize * width as usize + region.x as usize) * 3;
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 fn ended() -> ImageError {
