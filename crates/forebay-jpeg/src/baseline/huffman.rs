@@ -6,6 +6,7 @@
 //! lookup must be added. Longer symbols are decoded by a search over code lengths.
 
 use super::bits::LOOKUP_BITS;
+use super::canonical::Canonical;
 use super::multi_symbol::{self, MultiSymbolTable};
 use super::symbol::{FAST_BITS, Kind, NOT_HERE, meaning};
 
@@ -65,11 +66,7 @@ pub(super) type Lookup = [Entry; 1 << LOOKUP_BITS];
 pub(super) struct Table {
     lookup: Box<Lookup>,
     kind: Kind,
-    /// The largest code of each length, or -1.
-    last: [i32; 17],
-    /// Offset from a code to its index in `symbols`, by code length.
-    offset: [i32; 17],
-    symbols: [u8; 256],
+    codes: Canonical,
     /// Length of the shortest code that is not in the lookup.
     shortest_slow: u32,
     /// Counts and symbols as in the file; empty if the table is invalid.
@@ -84,9 +81,7 @@ impl Table {
         Self {
             lookup: Box::new([Entry::NOT_HERE; 1 << LOOKUP_BITS]),
             kind,
-            last: [-1; 17],
-            offset: [0; 17],
-            symbols: [0; 256],
+            codes: Canonical::new(),
             shortest_slow: 17,
             definition: Vec::new(),
             multi_symbols: None,
@@ -111,62 +106,15 @@ impl Table {
     }
 
     fn build(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Option<()> {
-        self.symbols
-            .get_mut(..symbols.len())?
-            .copy_from_slice(symbols);
-        if self.kind == Kind::Dc && symbols.iter().any(|&symbol| symbol > 15) {
-            return None;
-        }
-        self.lookup.fill(Entry::NOT_HERE);
+        let (kind, lookup) = (self.kind, &mut self.lookup);
+        lookup.fill(Entry::NOT_HERE);
         self.shortest_slow = 17;
-        let (mut code, mut place) = (0u32, 0usize);
-        for (length, &count) in (1u32..).zip(counts) {
-            let slot = length as usize;
-            let count = usize::from(count);
-            self.offset[slot] = place as i32 - code as i32;
-            for &symbol in symbols.get(place..place + count)? {
-                if !self.enter(code, length, symbol) {
-                    self.shortest_slow = self.shortest_slow.min(length);
-                }
-                code += 1;
+        let enter = |code, length, symbol| {
+            if !enter(lookup, kind, (code, length), symbol) {
+                self.shortest_slow = self.shortest_slow.min(length);
             }
-            place += count;
-            self.last[slot] = if count > 0 { code as i32 - 1 } else { -1 };
-            // The code of all ones is reserved, and more codes would not form a prefix code.
-            if code >= 1 << length {
-                return None;
-            }
-            code <<= 1;
-        }
-        Some(())
-    }
-
-    /// Adds a code to the lookup, for all bits that may follow it. Returns `false` if it does not fit.
-    fn enter(&mut self, code: u32, length: u32, symbol: u8) -> bool {
-        let (advance, size) = meaning(self.kind, symbol);
-        let total = length + size;
-        // At least the sign of the extra bits must be inside the lookup.
-        let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
-        if !fits || code >= 1 << length {
-            return false;
-        }
-        let free = LOOKUP_BITS - length;
-        let known = size.min(free);
-        let beyond = size - known;
-        let first = (code as usize) << free;
-        for (following, entry) in self.lookup[first..first + (1 << free)]
-            .iter_mut()
-            .enumerate()
-        {
-            let extra = following as u32 >> (free - known);
-            let base = if size == 0 {
-                0
-            } else {
-                signed(extra << beyond, size)
-            };
-            *entry = Entry::new(total, advance, beyond, base);
-        }
-        true
+        };
+        self.codes.define(kind, counts, symbols, enter)
     }
 
     /// Returns the table's multi-symbols, if they exist.
@@ -198,28 +146,44 @@ impl Table {
 
     /// [`Table::slow`] for codes of at least `shortest` bits.
     fn slow_from(&self, bits: u64, shortest: u32) -> Option<Symbol> {
-        let top = (bits >> 48) as i32;
-        for length in shortest..=16 {
-            let code = top >> (16 - length);
-            let slot = length as usize;
-            if code > self.last[slot] {
-                continue;
-            }
-            let place = usize::try_from(code + self.offset[slot]).ok()?;
-            let (advance, size) = meaning(self.kind, *self.symbols.get(place)?);
-            let value = if size == 0 {
-                0
-            } else {
-                signed((bits << length >> (64 - size)) as u32, size)
-            };
-            return Some(Symbol {
-                length: length + size,
-                advance,
-                value,
-            });
-        }
-        None
+        let (length, symbol) = self.codes.find(bits, shortest)?;
+        let (advance, size) = meaning(self.kind, symbol);
+        let value = if size == 0 {
+            0
+        } else {
+            signed((bits << length >> (64 - size)) as u32, size)
+        };
+        Some(Symbol {
+            length: length + size,
+            advance,
+            value,
+        })
     }
+}
+
+/// Adds a code to the lookup, for all bits that may follow it. Returns `false` if it does not fit.
+fn enter(lookup: &mut Lookup, kind: Kind, (code, length): (u32, u32), symbol: u8) -> bool {
+    let (advance, size) = meaning(kind, symbol);
+    let total = length + size;
+    // At least the sign of the extra bits must be inside the lookup.
+    let fits = length + size.min(1) <= LOOKUP_BITS && total <= FAST_BITS && size <= FAST_SIZE;
+    if !fits {
+        return false;
+    }
+    let free = LOOKUP_BITS - length;
+    let known = size.min(free);
+    let beyond = size - known;
+    let first = (code as usize) << free;
+    for (following, entry) in lookup[first..first + (1 << free)].iter_mut().enumerate() {
+        let extra = following as u32 >> (free - known);
+        let base = if size == 0 {
+            0
+        } else {
+            signed(extra << beyond, size)
+        };
+        *entry = Entry::new(total, advance, beyond, base);
+    }
+    true
 }
 
 /// Decodes a value from its `size` extra bits; values that begin with a 0 bit are negative.

@@ -10,7 +10,7 @@
 //! Damage outside a region may remain undetected, because unneeded data are not read; but a file
 //! without its end marker is always refused.
 //!
-//! - [`header`] reads markers and tables; [`symbol`], [`huffman`], [`bits`] and [`entropy`] turn
+//! - [`header`] reads markers and tables; [`symbol`], [`canonical`], [`huffman`], [`bits`] and [`entropy`] turn
 //!   bits into coefficients; [`multi_symbol`] makes skipping unwanted blocks faster; [`scan`] moves through the
 //!   entropy-coded data; [`seek`] starts decoding in the middle of them,
 //!   at points that [`walk`] and [`lane`] find, or that decodes [recorded](learn).
@@ -21,6 +21,7 @@
 
 pub(crate) mod bits;
 pub(crate) mod blocks;
+pub(crate) mod canonical;
 mod color;
 pub(crate) mod entropy;
 pub(crate) mod header;
@@ -34,7 +35,7 @@ mod scaled;
 mod scan;
 mod seek;
 pub(crate) mod simd;
-mod symbol;
+pub(crate) mod symbol;
 pub(crate) mod upsample;
 mod walk;
 

@@ -11,7 +11,7 @@ pub(super) const NOT_HERE: u8 = 64;
 
 /// The kind of coefficients that a table encodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Differences of DC coefficients.
     Dc,
     /// Runs of zeros, and AC coefficients.

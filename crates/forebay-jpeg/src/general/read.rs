@@ -1,10 +1,12 @@
 //! Reads a file into components: walks over markers, tables, and the scans that they describe.
 
 use super::Component;
-use super::huffman::{Codes, Kind};
+use super::huffman::Codes;
 use super::scan::{Band, Member, Scan};
 use crate::baseline::bits::Stream;
+use crate::baseline::canonical::Canonical;
 use crate::baseline::header::{Steps, quantization_tables};
+use crate::baseline::symbol::Kind;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -331,14 +333,13 @@ impl<'a> Reader<'a> {
                     unsupported(format!("Huffman table {slot} is not in the file"))
                 })?;
                 let (counts, symbols) = (table.counts, table.symbols);
-                if !Codes::is_legal(kind, counts, symbols) {
-                    return Err(corrupt("damaged Huffman table"));
-                }
-                Ok(if builds {
-                    Codes::new(kind, counts, symbols)
+                let codes = if builds {
+                    Codes::new(kind, counts, symbols).map(Some)
                 } else {
-                    None
-                })
+                    let checked = Canonical::new().define(kind, counts, symbols, |_, _, _| ());
+                    checked.map(|()| None)
+                };
+                codes.ok_or_else(|| corrupt("damaged Huffman table"))
             };
             let dc = if needs_dc {
                 codes(Kind::Dc, &self.dc, selector.dc)?
