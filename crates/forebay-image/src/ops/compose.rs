@@ -19,7 +19,7 @@ const BEGIN: &str = "begin with RandomResizedCrop(size), with Resize(size) and C
 
 /// An op on pixels, and the number of preceding ops in the list with the same [`Purpose`]: two ops
 /// of one kind draw different random numbers.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 struct Change {
     op: Op,
     before: u64,
@@ -87,7 +87,7 @@ impl Compose {
             ops: Vec::new(),
         };
         let mut purposes: Vec<Purpose> = Vec::new();
-        for &op in &ops[geometry..] {
+        for op in ops[geometry..].iter().cloned() {
             list.push(op, &mut purposes)?;
         }
         Ok(Self { ops, ..list })
@@ -98,6 +98,7 @@ impl Compose {
         let name = op.name();
         if let Some(last) = self
             .last
+            .as_ref()
             .filter(|_| !matches!(op.part(), Part::Normalize(_)))
         {
             return Err(invalid(format!(
@@ -308,8 +309,8 @@ mod tests {
         });
         assert!(refused(&[short, FLIP]).contains("put CenterCrop(64) right after it"));
         let erase = Op::RandomErasing(RandomErasing::new());
-        assert!(refused(&[CROP, erase, GRAY]).contains("last"));
-        assert!(refused(&[CROP, erase, erase]).contains("only one"));
+        assert!(refused(&[CROP, erase.clone(), GRAY]).contains("last"));
+        assert!(refused(&[CROP, erase.clone(), erase]).contains("only one"));
         assert!(refused(&[CROP; 33]).contains("33 transforms"));
     }
 

@@ -51,7 +51,7 @@ pub(crate) use random_affine::inverse_matrix;
 pub use random_erasing::{Fill, RandomErasing};
 pub use random_grayscale::RandomGrayscale;
 pub use random_horizontal_flip::RandomHorizontalFlip;
-pub use random_iou_crop::{Overlaps, RandomIoUCrop};
+pub use random_iou_crop::RandomIoUCrop;
 pub use random_photometric_distort::RandomPhotometricDistort;
 pub use random_resized_crop::RandomResizedCrop;
 pub(crate) use random_resized_crop::{check_crop, random_region};
@@ -163,7 +163,7 @@ pub(crate) trait Sample {
 macro_rules! table {
     ($($op:ident => $kind:ident $(($purpose:expr))?,)*) => {
         /// One transform of a list.
-        #[derive(Debug, Clone, Copy, PartialEq)]
+        #[derive(Debug, Clone, PartialEq)]
         #[non_exhaustive]
         #[allow(missing_docs)] // each variant holds the struct of its name
         pub enum Op {

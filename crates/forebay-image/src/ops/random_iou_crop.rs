@@ -7,7 +7,7 @@ use crate::error::{Result, invalid};
 use crate::geometry::Tracking;
 use crate::random::{Draws, Purpose, SampleSeed};
 use forebay_jpeg::Region;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 const PURPOSE: Purpose = Purpose(15);
 
@@ -20,7 +20,7 @@ const MAX_ROUNDS: u32 = 100;
 ///
 /// Liu and others: "SSD: Single Shot MultiBox Detector", 2015. Boxes whose center is outside of the
 /// crop are dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RandomIoUCrop {
     /// Smallest side of the crop, relative to the image's.
@@ -31,61 +31,22 @@ pub struct RandomIoUCrop {
     pub min_aspect_ratio: f64,
     /// Largest width / height.
     pub max_aspect_ratio: f64,
-    /// Minimum overlaps, one of which is drawn; 1 leaves the image whole.
-    pub sampler_options: Overlaps,
+    /// Minimum overlaps (intersection over union), one of which is drawn; 1 leaves the image whole.
+    #[serde(deserialize_with = "overlaps")]
+    pub sampler_options: Vec<f64>,
     /// Maximum number of crops that are tried for a drawn overlap.
     pub trials: u32,
 }
 
-/// Minimum overlaps of a box and a crop (intersection over union).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Option<Vec<f64>>", into = "Vec<f64>")]
-pub struct Overlaps {
-    values: [f64; Self::MAX],
-    len: usize,
-}
+/// The overlaps of SSD, as in torchvision.
+const OVERLAPS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
 
-impl Overlaps {
-    /// Maximum number of overlaps.
-    const MAX: usize = 8;
+/// Maximum number of overlaps.
+const MAX_OVERLAPS: usize = 8;
 
-    /// Returns the overlaps.
-    pub fn values(&self) -> &[f64] {
-        &self.values[..self.len]
-    }
-}
-
-impl Default for Overlaps {
-    /// The overlaps of SSD, as in torchvision.
-    fn default() -> Self {
-        let mut values = [0.0; Self::MAX];
-        values[..7].copy_from_slice(&[0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]);
-        Self { values, len: 7 }
-    }
-}
-
-impl TryFrom<Option<Vec<f64>>> for Overlaps {
-    type Error = String;
-
-    fn try_from(given: Option<Vec<f64>>) -> std::result::Result<Self, String> {
-        let Some(given) = given else {
-            return Ok(Self::default());
-        };
-        let len = given.len();
-        if !(1..=Self::MAX).contains(&len) {
-            let most = Self::MAX;
-            return Err(format!("expected 1 to {most} overlaps, found {len}"));
-        }
-        let mut values = [0.0; Self::MAX];
-        values[..len].copy_from_slice(&given);
-        Ok(Self { values, len })
-    }
-}
-
-impl From<Overlaps> for Vec<f64> {
-    fn from(overlaps: Overlaps) -> Self {
-        overlaps.values().to_vec()
-    }
+/// Reads overlaps; null stands for the default ones.
+fn overlaps<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<f64>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(OVERLAPS.to_vec()))
 }
 
 impl Default for RandomIoUCrop {
@@ -96,7 +57,7 @@ impl Default for RandomIoUCrop {
             max_scale: 1.0,
             min_aspect_ratio: 0.5,
             max_aspect_ratio: 2.0,
-            sampler_options: Overlaps::default(),
+            sampler_options: OVERLAPS.to_vec(),
             trials: 40,
         }
     }
@@ -144,9 +105,14 @@ impl Definition for RandomIoUCrop {
         check_range("scale of RandomIoUCrop", scale, (1e-3, 1.0))?;
         let ratio = (self.min_aspect_ratio, self.max_aspect_ratio);
         check_range("aspect ratio of RandomIoUCrop", ratio, (1e-3, 1e3))?;
+        let found = self.sampler_options.len();
+        if !(1..=MAX_OVERLAPS).contains(&found) {
+            return Err(invalid(format!(
+                "sampler_options of RandomIoUCrop: expected 1 to {MAX_OVERLAPS} overlaps, found {found}"
+            )));
+        }
         if let Some(wrong) = self
             .sampler_options
-            .values()
             .iter()
             .find(|&&overlap| !(0.0..=1e3).contains(&overlap))
         {
@@ -205,7 +171,7 @@ impl RandomIoUCrop {
         if boxes.is_empty() {
             return None;
         }
-        let options = self.sampler_options.values();
+        let options = &self.sampler_options;
         for _ in 0..MAX_ROUNDS {
             let overlap = options[draws.below(options.len() as u32) as usize];
             if overlap >= 1.0 {
@@ -270,7 +236,7 @@ mod tests {
         let mut whole = 0;
         for overlap in [0.0, 0.3, 0.7] {
             let op = RandomIoUCrop {
-                sampler_options: Some(vec![overlap]).try_into().unwrap(),
+                sampler_options: vec![overlap],
                 ..RandomIoUCrop::default()
             };
             for sample in 0..200 {
@@ -291,7 +257,7 @@ mod tests {
     #[test]
     fn an_impossible_overlap_leaves_the_image_whole() {
         let op = RandomIoUCrop {
-            sampler_options: Some(vec![0.99]).try_into().unwrap(),
+            sampler_options: vec![0.99],
             ..RandomIoUCrop::default()
         };
         let mut draws = Draws::new(seed(1), PURPOSE);

@@ -238,7 +238,7 @@ fn missing_boxes_and_unsupported_ops_are_refused() {
             size: (48, 64),
             ..RandomResizedCrop::default()
         };
-        let transform = Transform::List(Compose::new(vec![crop.into(), op]).unwrap());
+        let transform = Transform::List(Compose::new(vec![crop.into(), op.clone()]).unwrap());
         let error = run(&transform, Some(&[])).unwrap_err().to_string();
         assert!(
             error.contains(op.name()) && error.contains("cannot move"),
