@@ -43,6 +43,8 @@ def rank(mode: str, place: str, rank: int, world_size: int, meeting: str) -> Non
 
         def save(step: int) -> None:
             dcp.async_save(state_at(step), storage_writer=writer, checkpoint_id=f"{run}/step-{step}").result()
+            # Parts of older checkpoints that are still on their way when this one is complete are not waited for.
+            forebay.checkpoint.wait(60)
 
         save(1)
         save(2)
@@ -55,7 +57,6 @@ def rank(mode: str, place: str, rank: int, world_size: int, meeting: str) -> Non
         else:
             raise AssertionError("one rank failed, and the others do not know")
         save(4)
-        forebay.checkpoint.wait(60)
         assert forebay.checkpoint.latest(run) == place
     else:
         state: dict[str, Any] = {"model": {"w": zeros(ROWS, COLUMNS, device_mesh=mesh, placements=[Shard(0)])}, "step": 0}
