@@ -25,7 +25,7 @@ impl WriterBuilder {
         Self::default()
     }
 
-    /// Sets how blocks are stored: a [`Codec`], or a codec with a level. A block that compression does not shrink
+    /// Sets how blocks are stored: a [`Codec`](crate::Codec), or a codec with a level. A block that compression does not shrink
     /// is stored raw.
     pub fn compression(&mut self, compression: impl Into<BlockCompression>) -> &mut Self {
         self.compression = compression.into();
