@@ -121,6 +121,8 @@ impl<'a> Recording<'a> {
     /// Opens the storage of the recorded files again, so that readahead of earlier runs has no effect.
     pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>> {
         let (root, storage) = storage(self.place, self.read)?;
+        // The first connection to a store is no part of a measurement.
+        open(&root, Arc::clone(&storage))?;
         let below = |file: &JobFile| file.path.starts_with(&root);
         Ok(match self.job.files().iter().all(below) {
             true => storage,
