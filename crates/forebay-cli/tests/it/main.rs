@@ -1,8 +1,7 @@
 //! One binary for all tests of the public interface: linking costs more than compiling here.
 
 mod bad_input;
-// Another crate's tests use the rest of it.
-#[allow(dead_code)]
+#[allow(dead_code)] // forebay-monitor's tests use the rest.
 #[path = "../../../forebay-monitor/tests/it/browser.rs"]
 mod browser;
 mod cache;

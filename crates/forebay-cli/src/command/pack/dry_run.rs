@@ -45,7 +45,6 @@ pub(super) fn show(
     print_census(&prepared, &findings, console);
     console.blank();
     print_plan(&prepared, console);
-    console.blank();
     if cancel.is_cancelled() {
         return Err(Failure::from(forebay_pack::Error::Interrupted {
             finished: 0,
