@@ -210,6 +210,25 @@ def test_a_save_that_fails_leaves_nothing(tmp_path: pathlib.Path, staging: pathl
     assert [info.step for info in checkpoint.list(tmp_path / "run")] == [3]
 
 
+def test_late_metadata_of_a_failed_save_stops_no_other(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = directory(tmp_path / "run")
+    is_next = threading.Event()
+    opened = type(run).open
+
+    def late(path: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if "w" in mode and "/1.orbax" in str(path):
+            assert is_next.wait(LONG)
+        return opened(path, mode, *args, **options)
+
+    monkeypatch.setattr(type(run), "open", late)
+    with ocp.CheckpointManager(run) as manager:
+        with pytest.raises(forebay.OptionError, match="cannot be saved"):
+            manager.save(1, args=Save({"bad": object()}))
+        manager.save(2, args=Save([1]))
+        is_next.set()
+    assert [info.step for info in checkpoint.list(tmp_path / "run")] == [2]
+
+
 def test_what_cannot_work_says_why(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

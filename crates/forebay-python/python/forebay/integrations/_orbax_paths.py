@@ -27,8 +27,7 @@ class Draft:
 
     name: str
     files: dict[str, bytes | None] = dataclasses.field(default_factory=dict)  # None is a directory.
-    # Whether all arrays of an item are written.
-    items: dict[str, bool] = dataclasses.field(default_factory=dict)
+    items: dict[str, bool] = dataclasses.field(default_factory=dict)  # Whether all arrays of an item are written.
     attempt: str | None = None
     writer: checkpoint.Writer | None = None
     is_over: bool = False
@@ -49,10 +48,8 @@ class Run:
         self.options: dict[str, Any] = {}
         self.limits: dict[str, Any] = {}
         self._draft: Draft | None = None
-        # Whether this process saved one: from then on an unreachable store stops no save.
-        self.has_saved = False
-        # Names of checkpoints that could not be removed yet.
-        self._doomed: set[str] = set()
+        self.has_saved = False  # Whether this process saved one: from then on an unreachable store stops no save.
+        self._doomed: set[str] = set()  # Names of checkpoints that could not be removed yet.
         self._lock = threading.Lock()
 
     def at(self, name: str) -> str:
@@ -68,6 +65,9 @@ class Run:
         if old is not None:
             old.abort()
         return made
+
+    def has_draft(self, name: str) -> bool:
+        return self._draft is not None and self._draft.name == name
 
     def draft(self, name: str) -> Draft:
         if self._draft is None or self._draft.name != name:
@@ -119,8 +119,7 @@ class Run:
         return {file["name"]: rank for rank in reversed(range(len(parts))) for file in parts[rank]["files"]}
 
 
-# By the parts of their paths.
-_RUNS: dict[tuple[str, ...], Run] = {}
+_RUNS: dict[tuple[str, ...], Run] = {}  # By the parts of their paths.
 
 
 def run_path(run: str | os.PathLike[str], options: dict[str, Any], limits: dict[str, Any]) -> RunPath:
@@ -220,7 +219,8 @@ class RunPath(epath.Path):  # type: ignore[misc]
         if is_draft:
             if jax.process_index() > 0:
                 raise OptionError(f"{self} cannot be written: the first process alone writes files that are not of `Save`")
-            files = run.draft(name).files
+            # Orbax writes metadata in the background: that of a save that was given up is dropped.
+            files = run.draft(name).files if "w" not in mode or run.has_draft(name) else {}
             file = _Kept(lambda content: files.__setitem__(inner, content)) if "w" in mode else io.BytesIO(files[inner] or b"")
         elif "w" in mode:
             raise self._refusal()
