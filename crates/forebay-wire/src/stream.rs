@@ -16,10 +16,9 @@ const GROW: usize = 64 << 10;
 /// Bytes requested at once if frames are [read ahead](FrameReader::read_ahead): enough for head and
 /// message of a batch of some hundred samples, or for several small frames.
 const AHEAD: usize = 4 << 10;
-/// A payload with a checksum is read in pieces of this size, so that part of each is still in cache
-/// when it is summed; a payload without one is read at once. Each wake-up of the reader costs time,
-/// so pieces are not small.
-const CHECKED_PIECE: usize = 4 << 20;
+/// Payloads are read in pieces of this size. While a read goes on, the kernel puts arriving packets aside and acknowledges them
+/// late: a sender to a reader of whole payloads sends some of them again. A piece is still in cache when it is summed.
+const READ_PIECE: usize = 128 << 10;
 /// Payloads are written in pieces of this size. With larger pieces, data leaves the CPU caches before the receiver reads it.
 const SENT_PIECE: usize = 1 << 20;
 
@@ -162,34 +161,33 @@ impl<R: Read> FrameReader<R> {
     pub fn read_payload(&mut self, out: &mut [u8], crc32c: Option<u32>) -> Result<()> {
         debug_assert_eq!(self.payload_left, out.len() as u64);
         let expected = out.len() as u64;
-        let mut checksum = 0;
-        let piece_len = match crc32c {
-            Some(_) => CHECKED_PIECE,
-            None => out.len().max(1),
-        };
-        for piece in out.chunks_mut(piece_len) {
-            // Bytes that arrived together with the message.
-            let mut filled = piece.len().min(self.filled);
-            piece[..filled].copy_from_slice(&self.bytes[..filled]);
-            self.taken(filled);
-            while filled < piece.len() {
-                match self.inner.read(&mut piece[filled..]) {
-                    Ok(0) => {
-                        return Err(Error::Truncated {
-                            what: "payload",
-                            expected,
-                            found: expected - self.payload_left + filled as u64,
-                        });
-                    }
-                    Ok(n) => filled += n,
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    Err(e) => return Err(Error::io("reading a payload")(e)),
-                }
-            }
+        // Bytes that arrived together with the message.
+        let mut filled = out.len().min(self.filled);
+        out[..filled].copy_from_slice(&self.bytes[..filled]);
+        self.taken(filled);
+        let (mut checksum, mut summed) = (0, 0);
+        loop {
             if crc32c.is_some() {
-                checksum = crc32c::crc32c_append(checksum, piece);
+                checksum = crc32c::crc32c_append(checksum, &out[summed..filled]);
+                summed = filled;
             }
-            self.payload_left -= piece.len() as u64;
+            self.payload_left = expected - filled as u64;
+            if self.payload_left == 0 {
+                break;
+            }
+            let end = out.len().min(filled + READ_PIECE);
+            match self.inner.read(&mut out[filled..end]) {
+                Ok(0) => {
+                    return Err(Error::Truncated {
+                        what: "payload",
+                        expected,
+                        found: filled as u64,
+                    });
+                }
+                Ok(n) => filled += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::io("reading a payload")(e)),
+            }
         }
         match crc32c {
             Some(expected) if expected != checksum => Err(Error::Checksum {
