@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 from forebay import _ranks
+from conftest import Serve
 from test_loader import TOTAL, content, epochs, loader
 
 VARIABLES = (
@@ -292,20 +293,20 @@ import torch.distributed
 import torch.multiprocessing
 import forebay, forebay.torch
 
-def work(rank, source, port):
-    kinds = {
-        "loader": forebay.Loader(source, batch_size=4, transform=forebay.TrainTransform(16)),
-        "torch": forebay.torch.Loader(source, batch_size=4, transform=forebay.TrainTransform(16), prefetch=3,
-                                      normalize=((0, 0, 0), (1, 1, 1))),
-    }
+def work(rank, path, url, port):
+    loaders = {}
+    for transport, source in ((None, path), ("shm", url), ("tcp", url)):
+        options = {"batch_size": 4, "transform": forebay.TrainTransform(16), "transport": transport}
+        loaders[f"loader {transport}"] = forebay.Loader(source, **options)
+        loaders[f"torch {transport}"] = forebay.torch.Loader(source, prefetch=3, normalize=((0, 0, 0), (1, 1, 1)), **options)
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    for kind, it in kinds.items():
+    for name, it in loaders.items():
         samples = [s for batch in it for s in batch.samples.tolist()]
         gathered = [None, None]
         torch.distributed.all_gather_object(gathered, samples)
         if rank == 0:
-            print(kind, len(gathered[0]), len(gathered[1]), sorted(sum(gathered, [])))
+            print(f"{name}:", len(gathered[0]), len(gathered[1]), sorted(sum(gathered, [])))
         it.close()
     torch.distributed.destroy_process_group()
 
@@ -314,18 +315,18 @@ if __name__ == "__main__":
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(work, (sys.argv[1], port), nprocs=2)
+    torch.multiprocessing.spawn(work, (*sys.argv[1:], port), nprocs=2)
 """
 
 
-def test_processes_of_torch_share_an_epoch(source: str, tmp_path: pathlib.Path) -> None:
+def test_processes_of_torch_share_an_epoch(packed: dict[str, pathlib.Path], serve: Serve, tmp_path: pathlib.Path) -> None:
     """`mp.spawn` and `init_process_group` set no environment variable."""
     pytest.importorskip("torch")
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
-    done = run([os.fspath(script), source])
-    lines = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert set(lines) == {"loader", "torch"}, done.stderr
+    done = run([os.fspath(script), os.fspath(packed["indexed"]), serve(packed["indexed"])])
+    lines = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert set(lines) == {f"{kind} {transport}" for kind in ("loader", "torch") for transport in (None, "shm", "tcp")}, done.stderr
     for said in lines.values():
         one, two, samples = said.split(" ", 2)
         # The rest of 42 is no batch of two ranks.
