@@ -170,13 +170,12 @@ fn whole_images_and_regions_equal_libjpeg_turbo() {
 }
 
 fn compare_with_libjpeg_turbo(kinds: &[Kind], seed: u64) {
-    let mut sizes = vec![(250, 131), (8, 300), (300, 8), (97, 64), (64, 97)];
-    for side in 1..=18 {
-        sizes.extend([(side, 33), (33, side), (side, side)]);
-    }
     let mut levels = levels();
     let mut numbers = Numbers(seed);
-    for &kind in kinds {
+    for (turn, &kind) in kinds.iter().enumerate() {
+        let mut sizes = vec![(250, 131), (8, 300), (300, 8), (97, 64), (64, 97)];
+        let sides = 1..=18;
+        sizes.extend(sides.map(|side| [(side, 33), (33, side), (side, side)][(turn + side) % 3]));
         for &(width, height) in &sizes {
             let jpeg = encode(kind, width, height);
             let expected = reference(&jpeg);
