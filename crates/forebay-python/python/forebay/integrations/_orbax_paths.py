@@ -66,8 +66,8 @@ class Run:
             old.abort()
         return made
 
-    def has_draft(self, name: str) -> bool:
-        return self._draft is not None and self._draft.name == name
+    def draft_files(self, name: str) -> dict[str, bytes | None]:
+        return draft.files if (draft := self._draft) is not None and draft.name == name else {}
 
     def draft(self, name: str) -> Draft:
         if self._draft is None or self._draft.name != name:
@@ -220,7 +220,7 @@ class RunPath(epath.Path):  # type: ignore[misc]
             if jax.process_index() > 0:
                 raise OptionError(f"{self} cannot be written: the first process alone writes files that are not of `Save`")
             # Orbax writes metadata in the background: that of a save that was given up is dropped.
-            files = run.draft(name).files if "w" not in mode or run.has_draft(name) else {}
+            files = run.draft_files(name) if "w" in mode else run.draft(name).files
             file = _Kept(lambda content: files.__setitem__(inner, content)) if "w" in mode else io.BytesIO(files[inner] or b"")
         elif "w" in mode:
             raise self._refusal()
